@@ -1,0 +1,1 @@
+"""Dispatch, request handlers, metrics and health; `broker.py` wires everything."""

@@ -1,0 +1,146 @@
+"""Settings as administrators see them: the value in force, where it comes from and what it hides.
+
+The value of a topic setting comes from the first of these that has one (Kafka's order):
+
+    the topic > this broker, set at run time > all brokers, set at run time > this broker's start > default
+
+Every source is reported under the name it is set by there: `retention.ms` at the topic, `log.retention.ms` at
+the brokers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from penstock.cluster.metadata import MetadataImage
+from penstock.cluster.settings import DYNAMIC_SETTINGS, KAFKA_NAMES
+from penstock.config.broker import BROKER_SETTINGS, SECTIONS, Config
+from penstock.config.loader import DEFAULT, Loaded
+from penstock.config.setting import Kind, Setting
+from penstock.config.topic import TOPIC_SETTINGS
+from penstock.ids import BrokerId
+
+
+class Source(IntEnum):
+    """Where a value was set; numbered as on the wire."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One of the places that a value is set at."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One setting; the first origin is the one in force."""
+
+    name: str
+    value: str | None
+    source: Source
+    read_only: bool
+    kind: Kind
+    documentation: str
+    origins: tuple[Origin, ...]
+
+
+class Descriptions:
+    """Describes the settings of topics and of this broker."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._config = loaded.config
+        self._origins = loaded.origins
+        self._broker = BrokerId(loaded.config.broker.id)
+
+    def topic(self, image: MetadataImage, overrides: Mapping[str, str]) -> list[Described]:
+        """The settings of a topic with these overrides, by name."""
+        described = []
+        for name, setting in sorted(TOPIC_SETTINGS.items()):
+            origins = tuple(self._broker_origins(image, setting))
+            if name in overrides:
+                origins = (Origin(name, _spelled(setting, overrides[name]), Source.TOPIC), *origins)
+            described.append(
+                Described(name, origins[0].value, origins[0].source, False, setting.kind, setting.doc, origins)
+            )
+        return described
+
+    def broker(self, image: MetadataImage) -> list[Described]:
+        """All settings of this broker: those that can be changed while it runs, then those of its start."""
+        described = []
+        for name, setting in sorted(DYNAMIC_SETTINGS.items()):
+            origins = tuple(self._broker_origins(image, setting))
+            first = origins[0]
+            described.append(Described(name, first.value, first.source, False, setting.kind, setting.doc, origins))
+        values = _start_values(self._config, image, self._broker)
+        for key, setting in BROKER_SETTINGS.items():
+            name = KAFKA_NAMES.get(key, key)
+            default = setting.default or None
+            origins = (Origin(name, default, Source.DEFAULT),)
+            if self._origins[key] != DEFAULT:
+                origins = (Origin(name, values[key], Source.STATIC_BROKER), *origins)
+            source = origins[0].source
+            described.append(Described(name, values[key], source, True, setting.kind, setting.doc, origins))
+        return described
+
+    def all_brokers(self, image: MetadataImage) -> list[Described]:
+        """What has been set for every broker while they run, and nothing else."""
+        described = []
+        for name, text in sorted(image.broker_settings.items()):
+            setting = DYNAMIC_SETTINGS[name]
+            origin = Origin(name, _spelled(setting, text), Source.DYNAMIC_DEFAULT_BROKER)
+            described.append(Described(name, origin.value, origin.source, False, setting.kind, setting.doc, (origin,)))
+        return described
+
+    def _broker_origins(self, image: MetadataImage, setting: Setting) -> Iterator[Origin]:
+        # A setting that Kafka has no broker-level name for goes by the same name everywhere.
+        name = setting.synonym or setting.name
+        for source, settings, key in (
+            (Source.DYNAMIC_BROKER, image.settings_by_broker.get(self._broker, {}), name),
+            (Source.DYNAMIC_DEFAULT_BROKER, image.broker_settings, name),
+            (Source.STATIC_BROKER, self._config.topic, setting.name),
+        ):
+            if key in settings:
+                yield Origin(name, _spelled(setting, settings[key]), source)
+        yield Origin(name, setting.default, Source.DEFAULT)
+
+
+def _spelled(setting: Setting, text: str) -> str:
+    """The value in its usual spelling: Kafka shows what it understood, not what was typed."""
+    value = setting.parse(text)
+    if setting.kind is Kind.LIST:
+        assert isinstance(value, tuple)
+        return ",".join(value)
+    return _text(value) if setting.kind is not Kind.STRING else text
+
+
+def _start_values(config: Config, image: MetadataImage, broker: BrokerId) -> Mapping[str, str | None]:
+    values: dict[str, str | None] = {}
+    for section in SECTIONS:
+        settings = getattr(config, section)
+        for field in dataclasses.fields(settings):
+            value = getattr(settings, field.name)
+            values[f"{section}.{field.name}"] = None if value is None else _text(value)
+    values["broker.listen"] = f"PLAINTEXT://{config.broker.listen}"
+    if broker in image.brokers:
+        # What clients are told in fact, with the port that was free when 0 was asked for.
+        info = image.brokers[broker]
+        host = f"[{info.host}]" if ":" in info.host else info.host
+        values["broker.advertised"] = f"PLAINTEXT://{host}:{info.port}"
+    return values
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

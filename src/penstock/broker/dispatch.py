@@ -1,0 +1,81 @@
+"""From a frame to the handler that answers it.
+
+One of the two places where errors are caught (the other is the connection): a request that cannot be read closes its
+connection, as in Kafka; an error inside a handler of the broker closes it too and is logged, and the broker lives on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+from penstock.broker.answer import Answer
+from penstock.broker.context import RequestContext
+from penstock.broker.handlers.fetch import FetchHandler
+from penstock.broker.handlers.produce import ProduceHandler
+from penstock.broker.metrics import RequestMetrics
+from penstock.errors import Code, ProtocolError
+from penstock.protocol import apis, fetch, produce
+from penstock.protocol.apis import API_VERSIONS, APIS, FETCH, PRODUCE, Api
+from penstock.protocol.header import RequestHeader
+from penstock.protocol.messages.api_versions import ApiVersionsResponse
+
+MessageHandler = Callable[[Any, RequestContext], Awaitable[Any]]
+
+_PRODUCE_KEY, _FETCH_KEY = PRODUCE.key, FETCH.key
+
+
+class Dispatcher:
+    """Decodes, calls, encodes, counts."""
+
+    def __init__(
+        self,
+        produce_handler: ProduceHandler,
+        fetch_handler: FetchHandler,
+        handlers: Mapping[Api, MessageHandler],
+        metrics: RequestMetrics,
+    ) -> None:
+        self._produce = produce_handler.produce
+        self._fetch = fetch_handler.fetch
+        self._handlers = {api.key: handler for api, handler in handlers.items()}
+        self._metrics = metrics
+        self._advertised = apis.advertise([PRODUCE.key, FETCH.key, API_VERSIONS.key, *self._handlers])
+
+    async def handle(self, frame: memoryview, host: str) -> list[Any]:
+        """The parts of the response to one request frame."""
+        started = perf_counter()
+        header = apis.decode_header(frame)
+        key, version = header.api_key, header.api_version
+        if key == _PRODUCE_KEY and PRODUCE.min_version <= version <= PRODUCE.max_version:
+            produced = produce.decode_request(version, frame, header.body_start)
+            answer = await self._produce(version, header.correlation_id, produced)
+        elif key == _FETCH_KEY and FETCH.min_version <= version <= FETCH.max_version:
+            fetched = fetch.decode_request(version, frame, header.body_start)
+            answer = await self._fetch(version, header.correlation_id, fetched)
+        else:
+            answer = await self._answer(header, frame, host)
+        self._metrics.observe(key, perf_counter() - started, len(frame), answer.size, answer.failed)
+        return answer.parts
+
+    async def _answer(self, header: RequestHeader, frame: memoryview, host: str) -> Answer:
+        api = APIS[header.api_key]
+        version = header.api_version
+        if api is API_VERSIONS:
+            return self._api_versions(header)
+        handler = self._handlers.get(api.key)
+        if handler is None or not api.supports(version):
+            raise ProtocolError(f"{api.name} v{version} is not supported")
+        request = apis.decode_request(api, version, frame, header.body_start)
+        response = await handler(request, RequestContext(version, header.client_id, host))
+        encoded = apis.encode_response(api, version, header.correlation_id, response)
+        return Answer([encoded], len(encoded), bool(getattr(response, "error_code", 0)))
+
+    def _api_versions(self, header: RequestHeader) -> Answer:
+        """A version that is too new is answered in version 0 with the error, so that the client can try again lower."""
+        version, code = header.api_version, Code.NONE
+        if not API_VERSIONS.supports(version):
+            version, code = 0, Code.UNSUPPORTED_VERSION
+        response = ApiVersionsResponse(error_code=code, api_keys=self._advertised)
+        encoded = apis.encode_response(API_VERSIONS, version, header.correlation_id, response)
+        return Answer([encoded], len(encoded), code != Code.NONE)

@@ -1,0 +1,1 @@
+"""Requests to responses: one file for each family of APIs."""

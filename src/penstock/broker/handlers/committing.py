@@ -1,0 +1,35 @@
+"""What a handler answers when a change was decided but could not be written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import TypeVar
+
+from penstock.errors import ApiError, Code, CoordinationError
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+R = TypeVar("R")
+
+
+async def results_or_failure(
+    committing: Awaitable[Mapping[K, R | ApiError]], items: Iterable[K]
+) -> Mapping[K, R | ApiError]:
+    """The results, or the same failure for each item: a commit is all or nothing."""
+    try:
+        return await committing
+    except CoordinationError as error:
+        log.exception("a change of the metadata could not be written")
+        failure = ApiError(Code.UNKNOWN_SERVER_ERROR, f"The change could not be written: {error}")
+        return dict.fromkeys(items, failure)
+
+
+def duplicates(names: Iterable[K]) -> set[K]:
+    """What is named more than once."""
+    seen: set[K] = set()
+    repeated: set[K] = set()
+    for name in names:
+        (repeated if name in seen else seen).add(name)
+    return repeated

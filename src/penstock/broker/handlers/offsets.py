@@ -1,0 +1,179 @@
+"""Questions about a partition's offsets, and DeleteRecords and DescribeLogDirs, which act on its log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from penstock.broker.context import RequestContext
+from penstock.errors import ApiError, Code, StorageError
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from penstock.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from penstock.protocol.messages.list_offsets import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from penstock.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from penstock.replication.partition import Partition, code_of
+from penstock.replication.replicas import Replicas
+from penstock.storage.contract import TimedOffset
+
+R = TypeVar("R")
+W = TypeVar("W")
+
+_READ_COMMITTED = 1
+_SPECIAL_TIMES = (
+    LATEST_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    EARLIEST_LOCAL_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+)
+
+
+class OffsetHandlers:
+    def __init__(self, replicas: Replicas, data: Path) -> None:
+        self._replicas = replicas
+        self._data = data
+
+    async def list_offsets(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+        async def look_up(topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+            index = wanted.partition_index
+            try:
+                partition = self._replicas.find(topic, index)
+                partition.check_epoch(wanted.current_leader_epoch)
+                found = await _offset_at(partition, wanted.timestamp, request.isolation_level)
+            except (ApiError, StorageError) as error:
+                return ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(error))
+            if found is None:
+                return ListOffsetsPartitionResponse(partition_index=index)
+            return ListOffsetsPartitionResponse(
+                partition_index=index,
+                timestamp=found.timestamp_ms,
+                offset=found.offset,
+                leader_epoch=found.leader_epoch,
+            )
+
+        return ListOffsetsResponse(
+            topics=tuple(
+                [
+                    ListOffsetsTopicResponse(
+                        name=topic.name, partitions=await _each(topic.name, topic.partitions, look_up)
+                    )
+                    for topic in request.topics
+                ]
+            )
+        )
+
+    async def offset_for_leader_epoch(
+        self, request: OffsetForLeaderEpochRequest, context: RequestContext
+    ) -> OffsetForLeaderEpochResponse:
+        async def look_up(topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+            try:
+                partition = self._replicas.find(topic, wanted.partition)
+                partition.check_epoch(wanted.current_leader_epoch)
+            except (ApiError, StorageError) as error:
+                return EpochEndOffset(partition=wanted.partition, error_code=code_of(error))
+            epoch, end = partition.log.epochs.end_of(wanted.leader_epoch, partition.log.end_offset)
+            return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end)
+
+        return OffsetForLeaderEpochResponse(
+            topics=tuple(
+                [
+                    OffsetForLeaderTopicResult(
+                        topic=topic.topic, partitions=await _each(topic.topic, topic.partitions, look_up)
+                    )
+                    for topic in request.topics
+                ]
+            )
+        )
+
+    async def delete_records(self, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+        async def trim(topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+            index = wanted.partition_index
+            try:
+                start = await self._replicas.find(topic, index).trim(wanted.offset)
+            except (ApiError, StorageError) as error:
+                return DeleteRecordsPartitionResult(partition_index=index, error_code=code_of(error))
+            return DeleteRecordsPartitionResult(partition_index=index, low_watermark=start)
+
+        return DeleteRecordsResponse(
+            topics=tuple(
+                [
+                    DeleteRecordsTopicResult(
+                        name=topic.name, partitions=await _each(topic.name, topic.partitions, trim)
+                    )
+                    for topic in request.topics
+                ]
+            )
+        )
+
+    async def describe_log_dirs(
+        self, request: DescribeLogDirsRequest, context: RequestContext
+    ) -> DescribeLogDirsResponse:
+        asked = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+        sizes: dict[str, list[DescribeLogDirsPartition]] = {}
+        for partition in self._replicas:
+            topic, index = partition.topic_partition
+            if asked is None or index in asked.get(topic, ()):
+                size = partition.log.size_bytes
+                sizes.setdefault(topic, []).append(DescribeLogDirsPartition(partition_index=index, partition_size=size))
+        disk = os.statvfs(self._data)
+        result = DescribeLogDirsResult(
+            log_dir=str(self._data.absolute()),
+            topics=tuple(DescribeLogDirsTopic(name=name, partitions=tuple(found)) for name, found in sizes.items()),
+            total_bytes=disk.f_blocks * disk.f_frsize,
+            usable_bytes=disk.f_bavail * disk.f_frsize,
+        )
+        return DescribeLogDirsResponse(results=(result,))
+
+
+async def _each(topic: str, items: tuple[W, ...], work: Callable[[str, W], Awaitable[R]]) -> tuple[R, ...]:
+    return tuple([await work(topic, item) for item in items])
+
+
+async def _offset_at(partition: Partition, timestamp: int, isolation_level: int) -> TimedOffset | None:
+    log = partition.log
+    if timestamp >= 0:
+        found = await log.find_time(timestamp)
+    elif timestamp == MAX_TIMESTAMP:
+        found = await log.find_max_timestamp()
+    elif timestamp == LATEST_TIMESTAMP:
+        end = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
+        return TimedOffset(end, -1, partition.leader_epoch)
+    elif timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+        return TimedOffset(log.start_offset, -1, log.epochs.epoch_at(log.start_offset))
+    elif timestamp == LATEST_TIERED_TIMESTAMP:
+        return None
+    else:
+        raise ApiError(Code.INVALID_REQUEST, f"{timestamp} is neither a time nor one of {_SPECIAL_TIMES}")
+    # What is not visible yet does not exist for a reader.
+    return found if found is not None and found.offset < partition.high_watermark else None

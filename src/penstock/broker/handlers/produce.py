@@ -1,0 +1,75 @@
+"""Produce: the hot path in. Work per batch, never per record."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from penstock.broker.answer import Answer
+from penstock.errors import ApiError, Code, ProtocolError, StorageError
+from penstock.logs import fields
+from penstock.protocol.produce import ProducePartition, ProduceRequest, ProduceResult, encode_response
+from penstock.records.batch import CODEC_MASK
+from penstock.records.compression import Codec
+from penstock.replication.partition import code_of
+from penstock.replication.replicas import Replicas
+from penstock.storage.admission import RefusedRecordsError
+
+logger = logging.getLogger(__name__)
+
+_ZSTD_FROM_VERSION = 7
+_ATTRIBUTES_LOW_BYTE = 22
+
+
+class ProduceHandler:
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    async def produce(self, version: int, correlation_id: int, request: ProduceRequest) -> Answer:
+        """Appends every batch of the request; each partition has its own outcome."""
+        acks, wanted = request.acks, request.partitions
+        if acks not in (-1, 0, 1):
+            results = [_refused(item, Code.INVALID_REQUIRED_ACKS, f"acks={acks} means nothing") for item in wanted]
+        elif len(wanted) == 1:
+            results = [await self._append(version, wanted[0])]
+        else:
+            # Each append starts in the order of the request; only waiting for the disk overlaps.
+            results = await asyncio.gather(*(self._append(version, item) for item in wanted))
+        failed = any(result.error_code for result in results)
+        if acks == 0:
+            if failed:
+                # The client asked for no answer: closing the connection is the only way to make it look again.
+                raise ProtocolError(f"a produce request with acks=0 failed: {results}")
+            return Answer([], 0)
+        frame = encode_response(version, correlation_id, results)
+        return Answer([frame], len(frame), failed)
+
+    async def _append(self, version: int, wanted: ProducePartition) -> ProduceResult:
+        topic, index, records = wanted
+        try:
+            if records is None or len(records) == 0:
+                raise ApiError(Code.INVALID_RECORD, "there is no record batch")
+            if (
+                version < _ZSTD_FROM_VERSION
+                and len(records) > _ATTRIBUTES_LOW_BYTE
+                and records[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == Codec.ZSTD
+            ):
+                raise ApiError(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or above")
+            partition = self._replicas.find(topic, index)
+            appended = await partition.append(records)
+            return ProduceResult(
+                topic, index, 0, appended.base_offset, appended.append_time_ms, partition.log.start_offset
+            )
+        except RefusedRecordsError as error:
+            return ProduceResult(
+                topic, index, error.code, error_message=error.message, record_errors=error.record_errors
+            )
+        except (ApiError, StorageError) as error:
+            return _refused(wanted, code_of(error), str(error))
+        except Exception as error:
+            logger.exception("an append failed for an unknown reason", extra=fields(topic=topic, partition=index))
+            return _refused(wanted, Code.UNKNOWN_SERVER_ERROR, str(error))
+
+
+def _refused(wanted: ProducePartition, code: Code, reason: str) -> ProduceResult:
+    return ProduceResult(wanted.topic, wanted.index, code, error_message=reason)

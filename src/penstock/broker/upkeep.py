@@ -1,0 +1,61 @@
+"""What a broker does when nobody asks: retention and compaction, at their intervals."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from penstock.config.broker import LogSettings
+from penstock.errors import PenstockError
+from penstock.logs import fields
+from penstock.replication.replicas import Replicas
+from penstock.storage.contract import Log
+
+logger = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """Two loops, each with a name and a stop."""
+
+    def __init__(self, replicas: Replicas, settings: LogSettings) -> None:
+        self._replicas = replicas
+        self._settings = settings
+        self._stop = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        for name, every_ms, work in (
+            ("retention", self._settings.retention_check_ms, _retain),
+            ("compaction", self._settings.compaction_check_ms, _compact),
+        ):
+            self._loops.append(loop.create_task(self._run(name, every_ms / 1000, work), name=name))
+
+    async def close(self) -> None:
+        self._stop.set()
+        if self._loops:
+            await asyncio.wait(self._loops)
+
+    async def _run(self, name: str, every_s: float, work: Callable[[Log], Awaitable[None]]) -> None:
+        while not self._stop.is_set():
+            try:
+                await asyncio.wait_for(self._stop.wait(), every_s)
+            except TimeoutError:
+                for partition in list(self._replicas):
+                    if self._stop.is_set() or partition.is_gone:
+                        continue
+                    try:
+                        await work(partition.log)
+                    except (PenstockError, OSError) as error:
+                        logger.error(
+                            f"{name} failed", extra=fields(log=str(partition.topic_partition), error=str(error))
+                        )
+
+
+async def _retain(log: Log) -> None:
+    await log.apply_retention()
+
+
+async def _compact(log: Log) -> None:
+    await log.compact()

@@ -1,0 +1,1 @@
+"""Thin commands for people and scripts: they read arguments, call one room or one client, and print."""

@@ -1,0 +1,54 @@
+"""Ctrl-C as something to look at, where raising it would be lost.
+
+confluent-kafka's `consume` and `flush` can swallow a KeyboardInterrupt that arrives around one of our callbacks,
+and then fail with a SystemError; a handler that only takes note leaves them in peace.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Interrupt:
+    """Whether Ctrl-C was pressed; `watch` says when."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._waiting = False
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        if self._waiting:
+            raise KeyboardInterrupt
+
+    def letting(self, values: Iterable[T]) -> Iterator[T]:
+        """The values, with Ctrl-C raised while the next one is waited for: nobody could look at the note."""
+        waited_for = iter(values)
+        while True:
+            self._waiting = True
+            try:
+                value = next(waited_for)
+            except StopIteration:
+                return
+            finally:
+                self._waiting = False
+            yield value
+
+
+@contextmanager
+def watch() -> Iterator[Interrupt]:
+    """Takes note of Ctrl-C inside, and raises it on leaving: the caller's loop has to look and end."""
+    interrupt = Interrupt()
+    before = signal.signal(signal.SIGINT, interrupt.note)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupt.asked:
+        raise KeyboardInterrupt

@@ -1,0 +1,29 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+Bootstrap = Annotated[str | None, typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Broker to ask.")]
+# The same option before the command's name, where the environment is looked at and the default shown.
+SharedBootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT",
+        envvar="PENSTOCK_BOOTSTRAP",
+        help="Broker that topic, send and tail ask; they take the option too.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def bootstrap_of(context: typer.Context, given: str | None) -> str:
+    """The broker to talk to: the command's own option, else the one given before the command."""
+    inherited: str = context.find_root().params["bootstrap"]
+    return given or inherited

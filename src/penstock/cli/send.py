@@ -1,0 +1,272 @@
+"""`penstock send`: messages in, and for each where it landed or why it did not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from penstock.cli.client import metadata, producer, reason_of, require_listener
+from penstock.cli.failure import CommandError
+from penstock.cli.formats import readable
+from penstock.cli.interrupt import Interrupt, watch
+from penstock.cli.messages import generated, keyed, lines_of, repeated
+from penstock.cli.options import Bootstrap, Json, bootstrap_of
+from penstock.cli.output import pair, show_json
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+FAILURES_NAMED = 20
+DELIVERY_MS = 30_000
+GENERATED_BYTES = 100
+CHOSEN_BY_KEY = -1
+
+
+class Compression(StrEnum):
+    none = "none"
+    gzip = "gzip"
+    snappy = "snappy"
+    lz4 = "lz4"
+    zstd = "zstd"
+
+
+class Acks(StrEnum):
+    nobody = "0"
+    leader = "1"
+    all = "all"
+
+
+def send(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.")],
+    message: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MESSAGE", help="Messages; without any, lines of stdin."),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every message.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Partition.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="File with one message a line.")
+    ] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Cut each message here into key and value.")
+    ] = None,
+    compression: Annotated[Compression, typer.Option(help="How batches are compressed.")] = Compression.none,
+    acks: Annotated[Acks, typer.Option(help="Who must have a message before it counts.")] = Acks.all,
+    count: Annotated[int | None, typer.Option(min=1, help="Send this many, made up or repeated.")] = None,
+    size: Annotated[int | None, typer.Option(min=0, metavar="BYTES", help="Size of made-up messages.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the summary.")] = False,
+    bootstrap: Bootstrap = None,
+    json: Json = False,
+) -> None:
+    """Send messages and print where each landed.
+
+    Messages are arguments, lines of --file or of standard input, or made up by --count and --size.
+    """
+    headers: list[tuple[str, str | bytes | None]] = [pair(text, "--header") for text in header or ()]
+    separator = key_separator.encode() if key_separator is not None else None
+    if separator is not None and (key is not None or not separator):
+        raise typer.BadParameter("needs a text, and no --key beside it", param_hint="--key-separator")
+    values = _values([text.encode() for text in message or ()], file, count, size)
+    at = bootstrap_of(context, bootstrap)
+    require_listener(at)
+    client = producer(
+        at,
+        **{
+            "acks": acks.value,
+            "compression.type": compression.value,
+            "delivery.timeout.ms": DELIVERY_MS,
+            "topic.metadata.propagation.max.ms": 5000,
+            # The broker's limit shall decide, not the library's.
+            "message.max.bytes": 100_000_000,
+            "linger.ms": 5,
+        },
+    )
+    _check_partition(client, at, topic, partition)
+    outgoing = Outgoing(
+        topic=topic,
+        key=key.encode() if key is not None else None,
+        separator=separator,
+        headers=headers,
+        partition=CHOSEN_BY_KEY if partition is None else partition,
+    )
+    report = Report(topic=topic, many=count is not None or quiet, json=json)
+    with _progress(count) if count is not None else nullcontext(_no_progress) as advance:
+        report.advance = advance
+        try:
+            _deliver(client, report, outgoing, values)
+        except KeyboardInterrupt:
+            if unknown := report.sent - report.landed - report.failed:
+                typer.echo(f"penstock: stopped; {unknown} of {report.sent} may or may not have landed", err=True)
+            raise
+    report.finish()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """What all messages of one call have in common."""
+
+    topic: str
+    key: bytes | None
+    separator: bytes | None
+    headers: list[tuple[str, str | bytes | None]]
+    partition: int
+
+
+def _values(given: list[bytes], file: Path | None, count: int | None, size: int | None) -> Iterable[bytes]:
+    """The messages' bytes from the one source that was named."""
+    if size is not None and (given or file):
+        raise typer.BadParameter("is for made-up messages only", param_hint="--size")
+    if given and file:
+        raise typer.BadParameter("give messages or --file, not both", param_hint="--file")
+    if size is not None or (count is not None and not given and not file):
+        return generated(count or 1, GENERATED_BYTES if size is None else size)
+    values = lines_of(_opened(file)) if file else given or lines_of(sys.stdin.buffer)
+    return repeated(values, count) if count is not None else values
+
+
+def _opened(file: Path) -> BinaryIO:
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise CommandError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _check_partition(client: Producer, at: str, topic: str, partition: int | None) -> None:
+    """Says at once what the library would find out after a timeout. A topic not there yet may be created."""
+    found = metadata(client, at).topics.get(topic)
+    if partition is not None and found is not None and partition not in found.partitions:
+        last = len(found.partitions) - 1
+        raise CommandError(f"topic {topic} has no partition {partition}: they go from 0 to {last}")
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts what landed and what did not, and tells of it."""
+
+    topic: str
+    many: bool
+    json: bool
+    advance: Any = None
+    sent: int = 0
+    landed: int = 0
+    landed_bytes: int = 0
+    failures: list[str] = field(default_factory=list)
+    failed: int = 0
+
+    def landing(self, number: int, key: bytes | None, message: Message) -> None:
+        self.landed += 1
+        self.landed_bytes += len(message.value() or b"")
+        self.advance()
+        if self.many:
+            return
+        # With acks=0 nobody says where the message went.
+        offset = message.offset() if (message.offset() or 0) >= 0 else None
+        if self.json:
+            place = {"topic": message.topic(), "partition": message.partition(), "offset": offset}
+            show_json({"message": number, **place})
+        else:
+            where = "offset unknown, nobody was asked to answer" if offset is None else f"@{offset}"
+            shown = "" if key is None else f" key {readable(key)}"
+            typer.echo(f"{message.topic()}-{message.partition()} {where}{shown}")
+
+    def failure(self, number: int, reason: str) -> None:
+        self.failed += 1
+        self.advance()
+        if self.failed <= FAILURES_NAMED:
+            self.failures.append(f"message {number}: {reason}")
+        if self.json and not self.many:
+            show_json({"message": number, "error": reason})
+
+    def finish(self) -> None:
+        if self.json and self.many:
+            summary = {"landed": self.landed, "bytes": self.landed_bytes, "failed": self.failed}
+            show_json({"topic": self.topic, **summary})
+        elif self.many:
+            noun = "message" if self.landed == 1 else "messages"
+            typer.echo(f"{self.landed} {noun} of {self.landed_bytes} bytes landed in {self.topic}")
+        if not self.failed:
+            return
+        for failure in self.failures:
+            typer.echo(failure, err=True)
+        if self.failed > len(self.failures):
+            typer.echo(f"and {self.failed - len(self.failures)} more", err=True)
+        raise CommandError(f"{self.failed} of {self.sent} messages did not reach {self.topic}")
+
+
+def _deliver(client: Producer, report: Report, outgoing: Outgoing, values: Iterable[bytes]) -> None:
+    with watch() as interrupt:
+        try:
+            for value in interrupt.letting(values):
+                if interrupt.asked:
+                    break
+                report.sent += 1
+                try:
+                    key, rest = keyed(value, outgoing.key, outgoing.separator)
+                except ValueError as error:
+                    report.failure(report.sent, str(error))
+                    continue
+                _enqueue(client, report, outgoing, key, rest, interrupt)
+                # A person at the keyboard wants the answer before the next line; else batches may fill.
+                client.flush(1.0) if sys.stdin.isatty() and not report.many else client.poll(0)
+        finally:
+            # Also when the input breaks off: what was taken is on its way and has to be reported.
+            while client.flush(0.5) and not interrupt.asked:
+                pass
+
+
+def _enqueue(
+    client: Producer,
+    report: Report,
+    outgoing: Outgoing,
+    key: bytes | None,
+    value: bytes,
+    interrupt: Interrupt,
+) -> None:
+    from confluent_kafka import KafkaException
+
+    number = report.sent
+
+    def done(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            report.landing(number, key, message)
+        else:
+            report.failure(number, " ".join(error.str().split()))
+
+    while not interrupt.asked:
+        try:
+            client.produce(outgoing.topic, value, key, outgoing.partition, headers=outgoing.headers, on_delivery=done)
+            return
+        except BufferError:
+            client.poll(0.1)
+        except KafkaException as error:
+            report.failure(number, reason_of(error))
+            return
+
+
+def _no_progress() -> None:
+    """Nothing to move on: messages are printed as they land."""
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield _no_progress
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("sending", total=total)
+        yield lambda: bar.advance(task)

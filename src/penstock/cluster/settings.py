@@ -1,0 +1,198 @@
+"""Decisions about settings: what a topic's and a broker's settings become, or why they may not.
+
+Pure: current values and a change in, new values out, `ApiError` with Kafka's code when it is refused.
+
+The settings of a broker that can be changed while it runs are the defaults of topic settings, under the names
+that Kafka gives them there (`log.retention.ms` is the default of `retention.ms`). Others are read at start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from types import MappingProxyType
+
+from penstock.cluster.draft import Draft
+from penstock.cluster.metadata import TopicImage
+from penstock.config.broker import BROKER_SETTINGS
+from penstock.config.setting import Kind, Setting, nearest
+from penstock.config.topic import TOPIC_SETTINGS, topic_config
+from penstock.errors import ApiError, Code, ConfigError
+from penstock.ids import BrokerId
+
+DYNAMIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
+    {setting.synonym: setting for setting in TOPIC_SETTINGS.values() if setting.synonym}
+)
+
+# Settings read at start that Kafka has as well, by our key: tools look for them under Kafka's names.
+KAFKA_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "broker.id": "node.id",
+        "broker.listen": "listeners",
+        "broker.advertised": "advertised.listeners",
+        "broker.data": "log.dirs",
+        "broker.auto_create_topics": "auto.create.topics.enable",
+        "broker.default_partitions": "num.partitions",
+        "broker.default_replication_factor": "default.replication.factor",
+        "broker.delete_topics": "delete.topic.enable",
+        "broker.rack": "broker.rack",
+        "limits.frame_bytes": "socket.request.max.bytes",
+        "limits.connections": "max.connections",
+        "limits.connections_per_host": "max.connections.per.ip",
+        "limits.idle_connection_ms": "connections.max.idle.ms",
+        "limits.fetch_bytes": "fetch.max.bytes",
+        "log.retention_check_ms": "log.retention.check.interval.ms",
+        "log.producer_expiry_ms": "producer.id.expiration.ms",
+        "log.compaction_memory_bytes": "log.cleaner.dedupe.buffer.size",
+    }
+)
+READ_ONLY_NAMES = frozenset({*BROKER_SETTINGS, *KAFKA_NAMES.values()})
+
+
+class OperationKind(IntEnum):
+    """What an incremental change does to one setting; numbered as on the wire."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One step of an incremental change; `value` is None only for DELETE."""
+
+    name: str
+    kind: OperationKind
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """All settings at once: what is not named goes back to its default (Kafka's AlterConfigs)."""
+
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """Some settings, the others stay (Kafka's IncrementalAlterConfigs)."""
+
+    operations: tuple[Operation, ...]
+
+
+SettingsChange = Replacement | Increment
+
+
+def topic_defaults(static: Mapping[str, str], dynamic: Mapping[str, str]) -> Mapping[str, str]:
+    """The defaults of topic settings: those of the broker's start, under those set while it runs.
+
+    `static` is in topic names (`retention.ms`), `dynamic` in broker names (`log.retention.ms`).
+    """
+    if not dynamic:
+        return static
+    return {**static, **{DYNAMIC_SETTINGS[name].name: value for name, value in dynamic.items()}}
+
+
+def alter_topic_settings(draft: Draft, name: str, change: SettingsChange, defaults: Mapping[str, str]) -> TopicImage:
+    """The topic with its new overrides; `defaults` are in topic names."""
+    if not name:
+        raise ApiError(Code.INVALID_REQUEST, "Default topic resources are not allowed.")
+    topic = draft.topics.get(name)
+    if topic is None:
+        raise ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    overrides = _changed(topic.overrides, change, TOPIC_SETTINGS, defaults)
+    check_overrides(overrides, defaults)
+    return replace(topic, overrides=MappingProxyType(overrides))
+
+
+def check_overrides(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+    """Refuse topic settings that are unknown, out of bounds or contradict each other."""
+    try:
+        topic_config(overrides, defaults)
+    except ConfigError as error:
+        raise ApiError(Code.INVALID_CONFIG, str(error)) from error
+
+
+def alter_broker_settings(
+    draft: Draft, broker: BrokerId | None, change: SettingsChange, static: Mapping[str, str]
+) -> Mapping[str, str]:
+    """The new dynamic settings of one broker, or of all brokers for None."""
+    if broker is not None and broker not in draft.brokers:
+        raise ApiError(Code.INVALID_REQUEST, f"No broker with id {broker} is registered.")
+    defaults = {
+        setting.synonym: static[name] for name, setting in TOPIC_SETTINGS.items() if setting.synonym and name in static
+    }
+    settings = _changed(draft.settings(broker), change, DYNAMIC_SETTINGS, defaults)
+    _refuse_names_that_are_not_dynamic(settings)
+    # Unlike a topic's, a bad value of a broker setting is INVALID_REQUEST in Kafka (KAFKA-13609).
+    try:
+        merged = settings if broker is None else {**draft.settings(None), **settings}
+        effective = topic_defaults(static, merged)
+        topic_config({}, effective)
+    except ConfigError as error:
+        raise ApiError(Code.INVALID_REQUEST, str(error)) from error
+    _refuse_defaults_that_break_a_topic(draft.topics, effective)
+    return settings
+
+
+def _refuse_names_that_are_not_dynamic(settings: Mapping[str, str]) -> None:
+    for name in settings:
+        if name in DYNAMIC_SETTINGS:
+            continue
+        if name in READ_ONLY_NAMES:
+            raise ApiError(Code.INVALID_REQUEST, f"Broker setting {name} cannot be changed while the broker runs.")
+        known = nearest(name, DYNAMIC_SETTINGS)
+        raise ApiError(
+            Code.INVALID_CONFIG, f"Unknown broker setting {name}: the nearest that can be changed is {known}."
+        )
+
+
+def _refuse_defaults_that_break_a_topic(topics: Mapping[str, TopicImage], defaults: Mapping[str, str]) -> None:
+    # Topics are made from templates: checking each distinct set of overrides once keeps this short.
+    distinct = {frozenset(topic.overrides.items()): topic for topic in topics.values() if topic.overrides}
+    for topic in distinct.values():
+        try:
+            topic_config(topic.overrides, defaults)
+        except ConfigError as error:
+            raise ApiError(Code.INVALID_REQUEST, f"Topic '{topic.name}' cannot have this default: {error}") from error
+
+
+def _changed(
+    current: Mapping[str, str],
+    change: SettingsChange,
+    known: Mapping[str, Setting],
+    defaults: Mapping[str, str],
+) -> dict[str, str]:
+    if isinstance(change, Replacement):
+        return dict(change.settings)
+    changed = dict(current)
+    for operation in change.operations:
+        name, value = operation.name, operation.value
+        if operation.kind is OperationKind.DELETE:
+            changed.pop(name, None)
+            continue
+        if value is None:
+            raise ApiError(Code.INVALID_REQUEST, f"Null value not supported for : {name}")
+        if operation.kind is OperationKind.SET:
+            changed[name] = value
+            continue
+        setting = known.get(name)
+        if setting is None or setting.kind is not Kind.LIST:
+            raise ApiError(
+                Code.INVALID_CONFIG,
+                f"Can't {operation.kind.name} to key {name} because its type is not LIST.",
+            )
+        before = _items(changed.get(name, defaults.get(name, setting.default)))
+        given = _items(value)
+        if operation.kind is OperationKind.APPEND:
+            after = [*before, *(item for item in given if item not in before)]
+        else:
+            after = [item for item in before if item not in given]
+        changed[name] = ",".join(after)
+    return changed
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -1,0 +1,246 @@
+"""Decisions about topics: what a create, delete or add-partitions request makes of the cluster.
+
+Pure: the draft of the next image and the request in, the topic as it shall be out, `ApiError` with Kafka's
+code when it is refused. Nothing here writes to the draft.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from penstock.cluster.draft import Draft
+from penstock.cluster.metadata import INTERNAL_TOPICS, PartitionImage, TopicImage
+from penstock.cluster.settings import check_overrides
+from penstock.errors import ApiError, Code
+from penstock.ids import BrokerId, TopicId
+
+USE_DEFAULT = -1
+NAME_LENGTH_MAX = 249
+# Kafka keeps its own metadata under this name; clients know that they cannot have it.
+RESERVED_TOPIC = "__cluster_metadata"
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """What the operator allows, and what holds when a request does not say."""
+
+    default_partitions: int = 1
+    default_replication_factor: int = 1
+    partitions_per_topic: int = 10_000
+    partitions: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The brokers that one partition shall be on, the preferred leader first."""
+
+    partition: int
+    replicas: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that somebody wants; -1 stands for the default, as on the wire."""
+
+    name: str
+    partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    assignments: tuple[Assignment, ...] = ()
+    overrides: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """How many partitions a topic shall have; `assignments` places the new ones, in order."""
+
+    topic: str
+    count: int
+    assignments: tuple[tuple[BrokerId, ...], ...] | None = None
+
+
+def check_name(name: str) -> None:
+    """Kafka's rules for the name of a topic."""
+    reason = None
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > NAME_LENGTH_MAX:
+        reason = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
+    elif not _LEGAL_NAME.fullmatch(name):
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if reason:
+        raise ApiError(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def create_topic(
+    draft: Draft, request: NewTopic, topic_id: TopicId, rules: TopicRules, defaults: Mapping[str, str]
+) -> TopicImage:
+    """The topic to be created; `defaults` are those of topic settings, in topic names."""
+    name = request.name
+    if name in draft.topics:
+        raise ApiError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    check_name(name)
+    if name == RESERVED_TOPIC:
+        raise ApiError(Code.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+    colliding = draft.topic_colliding_with(name)
+    if colliding is not None:
+        raise ApiError(Code.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {colliding}")
+    overrides = _overrides(request.overrides)
+    check_overrides(overrides, defaults)
+    if request.assignments:
+        partitions = _assigned_partitions(draft, request)
+    else:
+        partitions = _placed_partitions(draft, request, rules)
+    _check_limits(draft, name, before=0, after=len(partitions), rules=rules)
+    return TopicImage(name, topic_id, partitions, overrides, name in INTERNAL_TOPICS)
+
+
+def delete_topic(draft: Draft, name: str, topic_id: TopicId | None = None) -> TopicImage:
+    """The topic to be deleted; with `topic_id`, only if it is that one and not a later namesake."""
+    topic = draft.topics.get(name)
+    if topic is None:
+        raise ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    if topic_id is not None and topic.id != topic_id:
+        raise ApiError(Code.UNKNOWN_TOPIC_ID, f"No topic has the id {topic_id}.")
+    return topic
+
+
+def add_partitions(draft: Draft, request: MorePartitions, rules: TopicRules) -> TopicImage:
+    """The topic with its new partitions."""
+    topic = draft.topics.get(request.topic)
+    if topic is None:
+        raise ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{request.topic}' does not exist.")
+    before = len(topic.partitions)
+    if request.count == before:
+        raise ApiError(Code.INVALID_PARTITIONS, f"Topic already has {before} partition(s).")
+    if request.count < before:
+        raise ApiError(
+            Code.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {before} partition(s); {request.count} would not be an increase.",
+        )
+    _check_limits(draft, topic.name, before=before, after=request.count, rules=rules)
+    factor = topic.replication_factor
+    if request.assignments is None:
+        placed = _place(draft, before, request.count - before, factor)
+    else:
+        if len(request.assignments) != request.count - before:
+            raise ApiError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"{request.count - before} partition(s) are to be added, but "
+                f"{len(request.assignments)} assignment(s) were given.",
+            )
+        for replicas in request.assignments:
+            _check_assignment(draft, replicas, factor)
+        placed = [_new_partition(before + i, replicas) for i, replicas in enumerate(request.assignments)]
+    return replace(topic, partitions=(*topic.partitions, *placed))
+
+
+def _overrides(given: Mapping[str, str | None]) -> Mapping[str, str]:
+    without_value = [name for name, value in given.items() if value is None]
+    if without_value:
+        raise ApiError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(without_value)}")
+    return MappingProxyType({name: value for name, value in given.items() if value is not None})
+
+
+def _assigned_partitions(draft: Draft, request: NewTopic) -> tuple[PartitionImage, ...]:
+    for given, noun in (
+        (request.replication_factor, "replication factor"),
+        (request.partitions, "numPartitions"),
+    ):
+        if given != USE_DEFAULT:
+            raise ApiError(
+                Code.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {noun} was not set to -1.",
+            )
+    by_index: dict[int, PartitionImage] = {}
+    factor = None
+    for assignment in request.assignments:
+        if assignment.partition in by_index:
+            raise ApiError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"Partition {assignment.partition} is assigned more than once.",
+            )
+        _check_assignment(draft, assignment.replicas, factor)
+        factor = len(assignment.replicas)
+        by_index[assignment.partition] = _new_partition(assignment.partition, assignment.replicas)
+    if sorted(by_index) != list(range(len(by_index))):
+        raise ApiError(Code.INVALID_REPLICA_ASSIGNMENT, "Assigned partitions must be numbered from 0 without a gap.")
+    return tuple(by_index[index] for index in range(len(by_index)))
+
+
+def _placed_partitions(draft: Draft, request: NewTopic, rules: TopicRules) -> tuple[PartitionImage, ...]:
+    if request.replication_factor < USE_DEFAULT or request.replication_factor == 0:
+        raise ApiError(
+            Code.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if request.partitions < USE_DEFAULT or request.partitions == 0:
+        raise ApiError(
+            Code.INVALID_PARTITIONS,
+            "Number of partitions must be larger than 0, or -1 to use the default value.",
+        )
+    count = rules.default_partitions if request.partitions == USE_DEFAULT else request.partitions
+    factor = request.replication_factor
+    if factor == USE_DEFAULT:
+        factor = rules.default_replication_factor
+    # Before anything is built: a request for two billion partitions must not cost memory.
+    _check_limits(draft, request.name, before=0, after=count, rules=rules)
+    return tuple(_place(draft, 0, count, factor))
+
+
+def _place(draft: Draft, first: int, count: int, factor: int) -> list[PartitionImage]:
+    brokers = sorted(draft.brokers)
+    if factor > len(brokers):
+        raise ApiError(
+            Code.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): {len(brokers)} broker(s) are registered.",
+        )
+    # Starting where the last topic ended spreads the leaders of many small topics over the brokers.
+    start = draft.partition_count
+    return [
+        _new_partition(
+            index,
+            tuple(brokers[(start + index - first + replica) % len(brokers)] for replica in range(factor)),
+        )
+        for index in range(first, first + count)
+    ]
+
+
+def _new_partition(index: int, replicas: tuple[BrokerId, ...]) -> PartitionImage:
+    return PartitionImage(index, leader=replicas[0], leader_epoch=0, replicas=replicas, in_sync=replicas)
+
+
+def _check_assignment(draft: Draft, replicas: Sequence[BrokerId], factor: int | None) -> None:
+    reason = None
+    unknown = [broker for broker in replicas if broker not in draft.brokers]
+    if not replicas:
+        reason = "includes an empty replica list"
+    elif unknown:
+        reason = f"includes broker {unknown[0]}, but no such broker is registered"
+    elif len(set(replicas)) != len(replicas):
+        reason = f"includes a broker more than once: {', '.join(map(str, replicas))}"
+    elif factor is not None and len(replicas) != factor:
+        reason = f"has a partition with {len(replicas)} replica(s) where the others have {factor}"
+    if reason:
+        raise ApiError(Code.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {reason}.")
+
+
+def _check_limits(draft: Draft, name: str, *, before: int, after: int, rules: TopicRules) -> None:
+    if after > rules.partitions_per_topic:
+        raise ApiError(
+            Code.INVALID_PARTITIONS,
+            f"Topic '{name}' would have {after} partitions; "
+            f"limits.partitions_per_topic allows {rules.partitions_per_topic}.",
+        )
+    total = draft.partition_count + after - before
+    if total > rules.partitions:
+        raise ApiError(
+            Code.INVALID_PARTITIONS,
+            f"The cluster would have {total} partitions; limits.partitions allows {rules.partitions}.",
+        )

@@ -1,0 +1,228 @@
+"""A broker's settings, one frozen dataclass a section.
+
+Rules:
+- Every field carries its meaning and its bounds; the loader and the command line read them from here.
+- Units stand last in the name: `_bytes`, `_ms`.
+- Everything that grows with what clients do has a bound in `Limits` or `LogSettings`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from penstock.config.address import Address, parse_address, parse_public_address
+from penstock.config.setting import INT_MAX, LONG_MAX, Kind, Setting
+
+
+def meaning(
+    doc: str,
+    *,
+    low: int = 1,
+    high: int = LONG_MAX,
+    choices: tuple[str, ...] = (),
+    make: Callable[[str], object] | None = None,
+) -> Mapping[str, Any]:
+    """What a field means and accepts, as the field's metadata; `low` and `high` count for numbers only."""
+    return {"doc": doc, "low": low, "high": high, "choices": choices, "make": make}
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("a folder")
+    return Path(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """[broker]: who this broker is and where it lives."""
+
+    id: int = field(
+        default=1,
+        metadata=meaning("Number of this broker; clients see it as the node id.", low=0, high=INT_MAX),
+    )
+    listen: Address = field(
+        default=Address("127.0.0.1", 9092),
+        metadata=meaning("HOST:PORT on which Kafka clients are served; port 0 takes a free one.", make=parse_address),
+    )
+    advertised: Address | None = field(
+        default=None,
+        metadata=meaning(
+            "HOST:PORT that clients are told to connect to; empty means the one in listen.",
+            make=parse_public_address,
+        ),
+    )
+    http: Address = field(
+        default=Address("127.0.0.1", 8092),
+        metadata=meaning(
+            "HOST:PORT on which health and metrics are served; port 0 takes a free one.", make=parse_address
+        ),
+    )
+    data: Path = field(
+        default=Path("data"), metadata=meaning("Folder that holds everything the broker keeps.", make=_path)
+    )
+    auto_create_topics: bool = field(
+        default=True,
+        metadata=meaning("Whether a topic that a client asks for and allows to be created is created."),
+    )
+    default_partitions: int = field(
+        default=1, metadata=meaning("Partitions of a topic created without saying how many.", high=INT_MAX)
+    )
+    default_replication_factor: int = field(
+        default=1, metadata=meaning("Replicas of a topic created without saying how many.", high=2**15 - 1)
+    )
+    delete_topics: bool = field(default=True, metadata=meaning("Whether clients may delete topics."))
+    rack: str | None = field(
+        default=None, metadata=meaning("Name of the rack or zone this broker stands in; empty for none.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """[limits]: bounds on what clients can make the broker hold."""
+
+    frame_bytes: int = field(
+        default=104_857_600,
+        metadata=meaning("Largest request, in bytes; a longer one closes the connection.", low=1024, high=INT_MAX),
+    )
+    connections: int = field(default=10_000, metadata=meaning("Connections served at once."))
+    connections_per_host: int = field(default=10_000, metadata=meaning("Connections served at once from one address."))
+    in_flight_requests: int = field(
+        default=64, metadata=meaning("Requests of one connection accepted before its oldest is answered.")
+    )
+    in_flight_bytes: int = field(
+        default=268_435_456,
+        metadata=meaning("Bytes of unanswered requests held for all connections together.", low=1024),
+    )
+    parked_fetches: int = field(
+        default=20_000, metadata=meaning("Fetches waiting for data at once; one more is answered empty.")
+    )
+    open_files: int = field(default=4096, metadata=meaning("Segment files held open at once.", low=16))
+    response_bytes_queued: int = field(
+        default=67_108_864,
+        metadata=meaning("Bytes of answers waiting for one slow reader before its requests are left unread.", low=1024),
+    )
+    partitions_per_topic: int = field(default=10_000, metadata=meaning("Partitions of one topic.", high=INT_MAX))
+    partitions: int = field(default=100_000, metadata=meaning("Partitions of all topics together.", high=INT_MAX))
+    producers_per_partition: int = field(
+        default=10_000,
+        metadata=meaning("Idempotent producers remembered by one partition; the one silent for longest is forgotten."),
+    )
+    idle_connection_ms: int = field(
+        default=600_000, metadata=meaning("Milliseconds of silence after which a connection is closed.")
+    )
+    fetch_bytes: int = field(
+        default=57_671_680,
+        metadata=meaning(
+            "Largest answer to one fetch, in bytes, whatever the client asks for.", low=1024, high=INT_MAX
+        ),
+    )
+    topics_per_request: int = field(default=10_000, metadata=meaning("Topics that one request may name."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """[log]: how the logs on disk are looked after."""
+
+    retention_check_ms: int = field(
+        default=300_000, metadata=meaning("Milliseconds between two looks for segments to delete.")
+    )
+    compaction_check_ms: int = field(
+        default=15_000, metadata=meaning("Milliseconds between two looks for logs to compact.")
+    )
+    checkpoint_ms: int = field(
+        default=60_000,
+        metadata=meaning("Milliseconds between two notes of how far each log is safely on disk."),
+    )
+    flush_threads: int = field(default=2, metadata=meaning("Threads that force logs to disk.", high=256))
+    read_threads: int = field(default=4, metadata=meaning("Threads that read what is not in the page cache.", high=256))
+    unflushed_bytes: int = field(
+        default=268_435_456,
+        metadata=meaning("Bytes of all logs not yet on disk before writers have to wait.", low=1024),
+    )
+    unflushed_bytes_per_partition: int = field(
+        default=67_108_864,
+        metadata=meaning("Bytes of one log not yet on disk before its writers have to wait.", low=1024),
+    )
+    producer_expiry_ms: int = field(
+        default=86_400_000,
+        metadata=meaning("Milliseconds of silence after which an idempotent producer is forgotten."),
+    )
+    compaction_memory_bytes: int = field(
+        default=134_217_728,
+        metadata=meaning("Bytes that the table of keys may take while a log is compacted.", low=1_048_576),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggingSettings:
+    """[logging]: what the broker says on standard error."""
+
+    level: str = field(
+        default="info",
+        metadata=meaning("Least severe level that is written.", choices=("debug", "info", "warning", "error")),
+    )
+    format: str = field(
+        default="text",
+        metadata=meaning("One line a message for people, or one JSON object a line.", choices=("text", "json")),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Everything a broker can be told.
+
+    `topic` holds the defaults of new and existing topics that were set, in Kafka's spelling; what is absent
+    has the default in `TOPIC_SETTINGS`.
+    """
+
+    broker: BrokerSettings = BrokerSettings()
+    limits: Limits = Limits()
+    log: LogSettings = LogSettings()
+    topic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    logging: LoggingSettings = LoggingSettings()
+
+
+SECTIONS: Mapping[str, type[BrokerSettings | Limits | LogSettings | LoggingSettings]] = MappingProxyType(
+    {"broker": BrokerSettings, "limits": Limits, "log": LogSettings, "logging": LoggingSettings}
+)
+
+
+def _setting(section: str, described: dataclasses.Field[Any]) -> Setting:
+    """The setting behind a field; its kind is that of the default value."""
+    meant = dict(described.metadata)
+    kind = Kind.STRING
+    if isinstance(described.default, bool):
+        kind = Kind.BOOLEAN
+    elif isinstance(described.default, int):
+        kind = Kind.INT if meant["high"] <= INT_MAX else Kind.LONG
+    if kind not in (Kind.INT, Kind.LONG):
+        meant |= {"low": None, "high": None}
+    return Setting(
+        name=f"{section}.{described.name}",
+        kind=kind,
+        default=spelled(described.default),
+        optional=described.default is None,
+        **meant,
+    )
+
+
+def spelled(value: object) -> str:
+    """A value as its setting's text: what `Setting.parse` reads back."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# Every key of every section under its dotted name, such as limits.frame_bytes.
+BROKER_SETTINGS: Mapping[str, Setting] = MappingProxyType(
+    {
+        f"{section}.{described.name}": _setting(section, described)
+        for section, settings in SECTIONS.items()
+        for described in dataclasses.fields(settings)
+    }
+)

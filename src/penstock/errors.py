@@ -1,0 +1,110 @@
+"""What can go wrong, in five families, each met in one place.
+
+| family              | who is at fault       | what happens                                      |
+|---------------------|-----------------------|---------------------------------------------------|
+| `ProtocolError`     | the peer              | the connection is closed                          |
+| `ApiError`          | the request           | the response carries the Kafka error code         |
+| `StorageError`      | the disk              | this log goes offline, the others live on         |
+| `CoordinationError` | the coordination tree | step down, then retry                             |
+| `ConfigError`       | the operator          | the process exits and names the key               |
+
+`Code` holds Kafka's error numbers under Kafka's own names.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class PenstockError(Exception):
+    """Root of everything Penstock raises on purpose."""
+
+
+class ProtocolError(PenstockError):
+    """Bytes that are not the Kafka protocol, or break a limit on it."""
+
+
+class StorageError(PenstockError):
+    """A log cannot be trusted with another write or read."""
+
+
+class DiskFullError(StorageError):
+    """No room for a write: nothing was appended, the log stays usable."""
+
+
+class CoordinationError(PenstockError):
+    """The coordination tree could not be reached."""
+
+
+class ConflictError(CoordinationError):
+    """Somebody else changed the tree first; read again and retry."""
+
+
+class ConfigError(PenstockError):
+    """A setting that is unknown or cannot be used."""
+
+
+class Code(IntEnum):
+    """Kafka's error codes that a Penstock broker answers with."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_PRODUCER_ID = 59
+    REASSIGNMENT_IN_PROGRESS = 60
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    OFFSET_NOT_AVAILABLE = 78
+    INVALID_RECORD = 87
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    INVALID_TIMESTAMP = 32
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+
+
+class ApiError(PenstockError):
+    """A request that is answered with an error code; the connection lives on."""
+
+    def __init__(self, code: Code, message: str | None = None) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message

@@ -1,0 +1,1 @@
+"""The only room with sockets: the listener, its connections, and their limits."""

@@ -1,0 +1,1 @@
+"""The record batch (magic 2): view, stamp, decode, build, compress."""

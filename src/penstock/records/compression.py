@@ -1,0 +1,135 @@
+"""The five codecs of the Kafka record batch, by their number in the batch's attributes.
+
+Snappy comes in two framings: the raw block, and the one of the Java client (`\\x82SNAPPY\\x00`, blocks with a length in
+front). LZ4 is the standard frame. Every decompression is bounded: a small batch that claims to be huge is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from enum import IntEnum
+
+from cramjam import DecompressionError, lz4, snappy, zstd
+
+from penstock.errors import ApiError, Code
+
+
+class Codec(IntEnum):
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+CODEC_BY_SETTING = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+"""The values of the topic setting `compression.type`, except `producer` (leave as it is)."""
+
+MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = struct.Struct(">8sii")
+_U32 = struct.Struct(">I")
+_CHUNK = 4096
+"""Zstandard packs up to 30,000 to 1: the piece is small so that one piece cannot fill the memory."""
+
+
+class CorruptBlockError(ApiError):
+    """Compressed bytes that do not decompress."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.CORRUPT_MESSAGE, reason)
+
+
+def decompress(codec: int, block: memoryview | bytes, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
+    """The records inside `block`, at most `limit` bytes of them."""
+    if codec == Codec.NONE:
+        return block
+    try:
+        if codec == Codec.GZIP:
+            return _gunzip(block, limit)
+        if codec == Codec.SNAPPY:
+            return _unsnappy(bytes(block), limit)
+        if codec == Codec.LZ4:
+            return _stream(lz4.Decompressor(), block, limit)
+        if codec == Codec.ZSTD:
+            return _stream(zstd.Decompressor(), block, limit)
+    except (zlib.error, struct.error, DecompressionError, OSError) as error:
+        raise CorruptBlockError(f"the {Codec(codec).name.lower()} block does not decompress: {error}") from error
+    raise ApiError(Code.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression codec {codec}")
+
+
+def compress(codec: int, block: bytes | memoryview) -> bytes | memoryview:
+    """`block` in the given codec, at its usual level."""
+    if codec == Codec.NONE:
+        return block
+    if codec == Codec.GZIP:
+        packer = zlib.compressobj(wbits=31)
+        return packer.compress(block) + packer.flush()
+    if codec == Codec.SNAPPY:
+        return bytes(snappy.compress_raw(bytes(block)))
+    if codec == Codec.LZ4:
+        return bytes(lz4.compress(bytes(block)))
+    if codec == Codec.ZSTD:
+        return bytes(zstd.compress(bytes(block)))
+    raise ApiError(Code.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression codec {codec}")
+
+
+def _gunzip(block: memoryview | bytes, limit: int) -> bytes:
+    unpacker = zlib.decompressobj(wbits=31)
+    out = unpacker.decompress(block, limit)
+    if unpacker.unconsumed_tail:
+        raise CorruptBlockError(f"the gzip block holds more than {limit} bytes")
+    if not unpacker.eof:
+        raise CorruptBlockError("the gzip block ends early")
+    return out
+
+
+def _unsnappy(block: bytes, limit: int) -> bytes:
+    if not block.startswith(_XERIAL_MAGIC):
+        return _unsnappy_block(block, limit)
+    _XERIAL_HEADER.unpack_from(block, 0)
+    position, out, total = _XERIAL_HEADER.size, [], 0
+    while position < len(block):
+        (size,) = _U32.unpack_from(block, position)
+        position += 4
+        if size > len(block) - position:
+            raise CorruptBlockError("a snappy block ends early")
+        part = _unsnappy_block(block[position : position + size], limit - total)
+        out.append(part)
+        total += len(part)
+        position += size
+    return b"".join(out)
+
+
+def _unsnappy_block(block: bytes, limit: int) -> bytes:
+    claimed, shift = 0, 0
+    for byte in block[:5]:
+        claimed |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            break
+    if claimed > limit:
+        raise CorruptBlockError(f"the snappy block claims {claimed} bytes, more than {limit}")
+    return bytes(snappy.decompress_raw(block))
+
+
+def _stream(unpacker: lz4.Decompressor | zstd.Decompressor, block: memoryview | bytes, limit: int) -> bytes:
+    """Feeds the block piece by piece, so that one that grows without end is stopped at the limit."""
+    total, out = 0, []
+    for start in range(0, len(block), _CHUNK):
+        unpacker.decompress(bytes(block[start : start + _CHUNK]))
+        part = bytes(unpacker.flush())
+        total += len(part)
+        if total > limit:
+            raise CorruptBlockError(f"the compressed block holds more than {limit} bytes")
+        out.append(part)
+    out.append(bytes(unpacker.finish()))
+    return b"".join(out)

@@ -1,0 +1,188 @@
+"""The records inside a batch: walked where single records must be seen (compaction, look-up by time, dumps), never on
+the hot path.
+
+    varint  length of what follows          varint  key length, -1 for null; key
+    int8    attributes, unused              varint  value length, -1 for null; value
+    varint  timestamp minus the batch's     varint  number of headers; each: varint length, name,
+    varint  offset minus the batch's                varint length, -1 for null, value
+
+Variable-length integers are zigzag coded. Both deltas are relative to the batch header, so a record's bytes can be
+moved to another batch with the same base unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from penstock.errors import ApiError, Code
+from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header, with_header
+from penstock.records.compression import Codec, compress, decompress
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class RecordView(NamedTuple):
+    """One record: where its bytes lie in the decompressed block, and its parts as views."""
+
+    start: int
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: memoryview | None
+    value: memoryview | None
+    headers_at: int
+
+
+class Record(NamedTuple):
+    """A record's content, to build a batch from."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int = 0
+
+
+class MalformedRecordError(ApiError):
+    """A batch whose records do not have the shape its header claims."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.INVALID_RECORD, reason)
+
+
+def records_block(batch: memoryview, header: BatchHeader) -> memoryview:
+    """The decompressed records of a batch."""
+    return memoryview(decompress(header.codec, batch[HEADER_BYTES : header.size]))
+
+
+def walk(block: memoryview, count: int) -> Iterator[RecordView]:
+    """The records of a decompressed block; fails where they are not exactly `count` well-formed ones."""
+    position = 0
+    for _ in range(count):
+        start = position
+        length, position = _varint(block, position)
+        end = position + length
+        if length < 6 or end > len(block):
+            raise MalformedRecordError("a record reaches past the end of its batch")
+        timestamp_delta, position = _varint(block, position + 1)
+        offset_delta, position = _varint(block, position)
+        key, position = _nullable(block, position, end)
+        value, position = _nullable(block, position, end)
+        yield RecordView(start, end, timestamp_delta, offset_delta, key, value, position)
+        position = end
+    if position != len(block):
+        raise MalformedRecordError(f"the batch holds more than the {count} records that its header claims")
+
+
+def headers_of(block: memoryview, record: RecordView) -> Headers:
+    """The headers of one record."""
+    count, position = _varint(block, record.headers_at)
+    if not 0 <= count <= record.end - position:
+        raise MalformedRecordError(f"a record claims {count} headers")
+    headers = []
+    for _ in range(count):
+        name, position = _nullable(block, position, record.end)
+        value, position = _nullable(block, position, record.end)
+        if name is None:
+            raise MalformedRecordError("a header has no name")
+        headers.append((str(name, "utf-8", "replace"), None if value is None else bytes(value)))
+    return tuple(headers)
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    leader_epoch: int = -1,
+    attributes: int = 0,
+) -> bytearray:
+    """A batch of these records with consecutive offsets."""
+    kept = list(records)
+    base_timestamp = kept[0].timestamp_ms
+    block = bytearray()
+    for delta, record in enumerate(kept):
+        _put_record(block, record, record.timestamp_ms - base_timestamp, delta)
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes | codec,
+        last_offset_delta=len(kept) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp_ms for record in kept),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(kept),
+    )
+    return with_header(header, compress(codec, bytes(block)))
+
+
+def recompress(batch: memoryview, codec: Codec) -> memoryview:
+    """The same batch in another codec; what it was in already is returned as it is."""
+    header = read_header(batch)
+    if header.codec == codec:
+        return batch
+    block = compress(codec, records_block(batch, header))
+    return memoryview(with_header(header._replace(attributes=header.attributes & ~0x07 | codec), block))
+
+
+def _varint(block: memoryview, position: int) -> tuple[int, int]:
+    value, shift = 0, 0
+    try:
+        while True:
+            byte = block[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1), position
+            shift += 7
+            if shift > 63:
+                raise MalformedRecordError("a variable-length integer does not end")
+    except IndexError:
+        raise MalformedRecordError("a record ends early") from None
+
+
+def _nullable(block: memoryview, position: int, end: int) -> tuple[memoryview | None, int]:
+    length, position = _varint(block, position)
+    if length == -1:
+        return None, position
+    if length < -1 or position + length > end:
+        raise MalformedRecordError("a field reaches past the end of its record")
+    return block[position : position + length], position + length
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    value = (value << 1) ^ (value >> 63)
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _put_nullable(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        _put_varint(out, -1)
+    else:
+        _put_varint(out, len(value))
+        out += value
+
+
+def _put_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    body = bytearray(1)
+    _put_varint(body, timestamp_delta)
+    _put_varint(body, offset_delta)
+    _put_nullable(body, record.key)
+    _put_nullable(body, record.value)
+    _put_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _put_nullable(body, name.encode())
+        _put_nullable(body, value)
+    _put_varint(out, len(body))
+    out += body

@@ -1,0 +1,1 @@
+"""Partitions as a broker serves them: who leads, what readers may see, who waits for more."""

@@ -1,0 +1,156 @@
+"""The partitions that this broker holds, kept in step with the metadata image.
+
+A change of the image is applied in the background, one after the other; `applied` says when this broker has caught up,
+so that a topic is not announced as created before it can be written to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+from penstock.cluster.metadata import MetadataImage, TopicImage
+from penstock.config.topic import TopicConfig
+from penstock.errors import ApiError, Code, StorageError
+from penstock.ids import BrokerId, TopicId, TopicPartition
+from penstock.logs import fields
+from penstock.replication.partition import Partition
+from penstock.storage.contract import Engine
+
+logger = logging.getLogger(__name__)
+
+Effective = Callable[[TopicImage, MetadataImage], TopicConfig]
+
+
+class Replicas:
+    """Partitions by topic and index, over all engines."""
+
+    def __init__(self, broker: BrokerId, engines: Mapping[str, Engine], effective: Effective) -> None:
+        self._broker = broker
+        self._engines = engines
+        self._effective = effective
+        self._image: MetadataImage | None = None
+        self._partitions: dict[str, dict[int, Partition]] = {}
+        self._names_by_id: dict[bytes, str] = {}
+        self._step: asyncio.Task[None] | None = None
+        self._next: list[MetadataImage] = []
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._partitions.values():
+            yield from partitions.values()
+
+    async def open(self, image: MetadataImage) -> None:
+        """Brings back every log of this broker."""
+        wanted: dict[str, dict[TopicPartition, tuple[TopicId, TopicConfig]]] = {name: {} for name in self._engines}
+        for topic in image.topics.values():
+            config = self._effective(topic, image)
+            for partition in topic.partitions:
+                if self._broker in partition.replicas:
+                    at = TopicPartition(topic.name, partition.index)
+                    wanted[config.storage][at] = (topic.id, config)
+        for name, engine in self._engines.items():
+            await engine.open(wanted[name])
+        self._image = image
+        for topic in image.topics.values():
+            self._adopt(topic)
+
+    def find(self, topic: str, index: int) -> Partition:
+        """The partition, or the error that a client gets when it is not here."""
+        partitions = self._partitions.get(topic)
+        if partitions is not None:
+            partition = partitions.get(index)
+            if partition is not None:
+                return partition
+        raise self._why_not(topic, index)
+
+    def topic_of(self, topic_id: bytes) -> str | None:
+        """The name behind a topic id."""
+        return self._names_by_id.get(topic_id)
+
+    def change(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Takes a new image; what it asks for is done in the background, in order."""
+        self._next.append(new)
+        if self._step is None:
+            self._step = asyncio.get_running_loop().create_task(self._catch_up(), name="apply metadata")
+
+    async def applied(self) -> None:
+        """Returns when every image so far has been applied."""
+        while self._step is not None:
+            await asyncio.shield(self._step)
+
+    async def close(self) -> None:
+        await self.applied()
+        for partition in self:
+            partition.go()
+        self._partitions.clear()
+        for engine in self._engines.values():
+            await engine.close()
+
+    async def _catch_up(self) -> None:
+        try:
+            while self._next:
+                image = self._next.pop(0)
+                await self._apply(image)
+        finally:
+            self._step = None
+
+    async def _apply(self, image: MetadataImage) -> None:
+        old = self._image
+        assert old is not None
+        self._image = image
+        for name, topic in old.topics.items():
+            current = image.topics.get(name)
+            if current is None or current.id != topic.id:
+                await self._remove(topic)
+        for name, topic in image.topics.items():
+            before = old.topics.get(name)
+            if before is not topic or old.broker_settings != image.broker_settings or before.id != topic.id:
+                await self._update(topic, image)
+
+    async def _update(self, topic: TopicImage, image: MetadataImage) -> None:
+        config = self._effective(topic, image)
+        for partition in topic.partitions:
+            at = TopicPartition(topic.name, partition.index)
+            if self._broker not in partition.replicas:
+                continue
+            held = self._partitions.get(topic.name, {}).get(partition.index)
+            if held is not None:
+                held.log.configure(config)
+                held.leader_epoch = partition.leader_epoch
+                continue
+            try:
+                await self._engines[config.storage].create(at, topic.id, config)
+            except (OSError, StorageError) as error:
+                logger.critical("log is offline", extra=fields(log=str(at), reason=str(error)))
+        self._adopt(topic)
+
+    async def _remove(self, topic: TopicImage) -> None:
+        self._names_by_id.pop(topic.id.bytes, None)
+        for partition in self._partitions.pop(topic.name, {}).values():
+            partition.go()
+            at = partition.topic_partition
+            for engine in self._engines.values():
+                if at in engine.logs:
+                    try:
+                        await engine.delete(at)
+                    except (OSError, StorageError) as error:
+                        logger.error("log not removed", extra=fields(log=str(at), error=str(error)))
+
+    def _adopt(self, topic: TopicImage) -> None:
+        partitions = self._partitions.setdefault(topic.name, {})
+        self._names_by_id[topic.id.bytes] = topic.name
+        for image in topic.partitions:
+            at = TopicPartition(topic.name, image.index)
+            for engine in self._engines.values():
+                log = engine.logs.get(at)
+                if log is not None and image.index not in partitions:
+                    partitions[image.index] = Partition(log, image.leader_epoch)
+
+    def _why_not(self, topic: str, index: int) -> ApiError:
+        known = self._image.topics.get(topic) if self._image else None
+        if known is None or not 0 <= index < len(known.partitions):
+            return ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        if self._broker not in known.partitions[index].replicas:
+            return ApiError(Code.NOT_LEADER_OR_FOLLOWER)
+        return ApiError(Code.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline; the broker's log says why")

@@ -1,0 +1,1 @@
+"""Logs and what keeps them: the contract of an engine, producer state, leader epochs, and the engines themselves."""

@@ -1,0 +1,129 @@
+"""What a producer's batch must look like before any log takes it, whichever engine stores it.
+
+Checks are per batch: the header, the CRC, the topic's limits, the producer's sequence. Single records are looked at
+only where the topic demands it (a compacted topic needs a key on every record).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.config.topic import TopicConfig
+from penstock.errors import ApiError, Code
+from penstock.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    read_header,
+    stamp_append_time,
+)
+from penstock.records.compression import CODEC_BY_SETTING, Codec
+from penstock.records.records import recompress, records_block, walk
+from penstock.storage.producers import ProducerState
+
+
+class RefusedRecordsError(ApiError):
+    """A batch refused because of some of its records: (index in the batch, why) of each."""
+
+    def __init__(self, record_errors: tuple[tuple[int, str], ...]) -> None:
+        super().__init__(Code.INVALID_RECORD, record_errors[0][1])
+        self.record_errors = record_errors
+
+
+class Admitted(NamedTuple):
+    """A batch that may be appended, and what the log needs to know of it."""
+
+    batch: memoryview
+    header: BatchHeader
+    append_time_ms: int
+    repeat_of: int | None
+    """The base offset of the first copy if the producer sent this batch before."""
+
+
+def admit(batch: memoryview, config: TopicConfig, producers: ProducerState, now_ms: int) -> Admitted:
+    """Checks one batch of a produce request; raises ApiError with what Kafka answers."""
+    header = check_batch(batch)
+    _check_fields(header)
+    if header.size > config.max_message_bytes:
+        raise ApiError(
+            Code.MESSAGE_TOO_LARGE,
+            f"the batch has {header.size} bytes, the topic allows {config.max_message_bytes} (max.message.bytes)",
+        )
+    if "compact" in config.cleanup_policy:
+        _check_keys(batch, header)
+    repeat_of = None
+    if header.producer_id >= 0:
+        repeat_of = producers.check(header)
+    if config.compression_type != "producer":
+        batch = recompress(batch, CODEC_BY_SETTING[config.compression_type])
+        header = read_header(batch)
+    if config.message_timestamp_type == "LogAppendTime":
+        stamp_append_time(batch, now_ms)
+        return Admitted(batch, read_header(batch), now_ms, repeat_of)
+    _check_timestamps(header, config, now_ms)
+    return Admitted(batch, header, -1, repeat_of)
+
+
+def check_batch(batch: memoryview) -> BatchHeader:
+    """The header of the one batch that `batch` must be, with its CRC checked."""
+    if len(batch) < HEADER_BYTES:
+        raise ApiError(Code.INVALID_RECORD, f"{len(batch)} bytes are no record batch")
+    header = read_header(batch)
+    if header.magic != MAGIC:
+        raise ApiError(Code.INVALID_RECORD, f"message format {header.magic} is not supported, only {MAGIC}")
+    if header.length + LENGTH_OVERHEAD != len(batch):
+        raise ApiError(Code.INVALID_RECORD, "a produce request must hold exactly one batch a partition")
+    if crc32c(batch[CRC_START:]) != header.crc:
+        raise ApiError(Code.CORRUPT_MESSAGE, "the batch's CRC does not match")
+    return header
+
+
+def _check_fields(header: BatchHeader) -> None:
+    count = header.record_count
+    if count < 1 or header.last_offset_delta != count - 1:
+        raise ApiError(Code.INVALID_RECORD, f"{count} records with a last offset delta of {header.last_offset_delta}")
+    if header.attributes & CONTROL_BIT:
+        raise ApiError(Code.INVALID_RECORD, "a producer may not send control batches")
+    if header.attributes & CODEC_MASK > Codec.ZSTD:
+        raise ApiError(Code.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression codec {header.codec}")
+    if header.attributes & TRANSACTIONAL_BIT:
+        raise ApiError(Code.INVALID_TXN_STATE, "the partition is not part of a transaction of this producer")
+    if header.producer_id >= 0:
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            raise ApiError(
+                Code.INVALID_RECORD,
+                f"producer {header.producer_id} sent sequence {header.base_sequence}, epoch {header.producer_epoch}",
+            )
+    elif header.producer_id != -1:
+        raise ApiError(Code.INVALID_RECORD, f"{header.producer_id} is no producer id")
+
+
+def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
+    if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+        raise ApiError(
+            Code.INVALID_TIMESTAMP,
+            f"timestamp {header.max_timestamp} is too far in the future (message.timestamp.after.max.ms)",
+        )
+    if (
+        header.base_timestamp >= 0
+        and now_ms - min(header.base_timestamp, header.max_timestamp) > config.message_timestamp_before_max_ms
+    ):
+        raise ApiError(
+            Code.INVALID_TIMESTAMP,
+            f"timestamp {header.base_timestamp} is too far in the past (message.timestamp.before.max.ms)",
+        )
+
+
+def _check_keys(batch: memoryview, header: BatchHeader) -> None:
+    records = walk(records_block(batch, header), header.record_count)
+    without_key = [index for index, record in enumerate(records) if record.key is None]
+    if without_key:
+        reason = "a compacted topic takes only records that have a key"
+        raise RefusedRecordsError(tuple((index, reason) for index in without_key))

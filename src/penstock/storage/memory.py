@@ -1,0 +1,207 @@
+"""The memory engine: logs that live as long as the process, for tests and in-process use. Same behaviour, no disk."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from penstock.clock import Clock
+from penstock.config.broker import Limits, LogSettings
+from penstock.config.topic import TopicConfig
+from penstock.errors import ApiError, Code
+from penstock.ids import TopicId, TopicPartition
+from penstock.records.batch import BatchHeader, read_header, stamp
+from penstock.records.records import records_block, walk
+from penstock.storage.admission import admit
+from penstock.storage.compaction import KeyTable, compacted
+from penstock.storage.contract import NOTHING, Appended, Engine, Log, Slice, TimedOffset
+from penstock.storage.epochs import EpochHistory
+from penstock.storage.producers import ProducerState
+
+
+class _Held(NamedTuple):
+    header: BatchHeader
+    batch: bytes
+    appended_ms: int
+
+
+class MemoryLog(Log):
+    """One partition as a list of batches."""
+
+    def __init__(
+        self,
+        at: TopicPartition,
+        topic_id: TopicId,
+        config: TopicConfig,
+        clock: Clock,
+        limits: Limits,
+        settings: LogSettings,
+    ) -> None:
+        self.topic_partition = at
+        self.topic_id = topic_id
+        self.config = config
+        self.start_offset = 0
+        self.end_offset = 0
+        self.epochs = EpochHistory()
+        self.producers = ProducerState(limits.producers_per_partition)
+        self._clock = clock
+        self._settings = settings
+        self._held: list[_Held] = []
+        self._size_bytes = 0
+        self._compacted_end = 0
+        self._tombstones: list[tuple[int, int]] = []
+        """(offset reached, when) of each compaction, as in the segmented engine."""
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    @property
+    def visible_end(self) -> int:
+        return self.end_offset
+
+    async def admit(self) -> None:
+        return
+
+    async def append(self, batch: memoryview, leader_epoch: int) -> Appended:
+        now_ms = self._clock.now_ms()
+        admitted = admit(batch, self.config, self.producers, now_ms)
+        if admitted.repeat_of is not None:
+            last_offset = admitted.repeat_of + admitted.header.last_offset_delta
+            return Appended(admitted.repeat_of, last_offset, admitted.append_time_ms, is_repeat=True)
+        base_offset = self.end_offset
+        stamp(admitted.batch, base_offset, leader_epoch)
+        held = _Held(read_header(admitted.batch), bytes(admitted.batch), now_ms)
+        self._held.append(held)
+        self._size_bytes += len(held.batch)
+        self.end_offset = held.header.next_offset
+        if held.header.producer_id >= 0:
+            self.producers.remember(held.header, base_offset)
+        self.epochs.begin(leader_epoch, base_offset)
+        return Appended(base_offset, held.header.last_offset, admitted.append_time_ms)
+
+    async def read(self, offset: int, max_bytes: int, end_offset: int) -> Slice:
+        if not self.start_offset <= offset <= self.end_offset:
+            raise ApiError(
+                Code.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is outside {self.start_offset} to {self.end_offset} of {self.topic_partition}",
+            )
+        parts: list[bytes] = []
+        size = 0
+        first = bisect_left(self._held, offset, key=lambda held: held.header.last_offset)
+        for held in self._held[first:]:
+            if held.header.next_offset > end_offset or (parts and size + len(held.batch) > max_bytes):
+                break
+            parts.append(held.batch)
+            size += len(held.batch)
+        return Slice(tuple(parts), size) if parts else NOTHING
+
+    async def find_time(self, timestamp_ms: int) -> TimedOffset | None:
+        for held in self._held:
+            header = held.header
+            if header.max_timestamp < timestamp_ms or header.last_offset < self.start_offset:
+                continue
+            if header.uses_append_time:
+                offset = max(header.base_offset, self.start_offset)
+                return TimedOffset(offset, header.max_timestamp, header.leader_epoch)
+            block = records_block(memoryview(held.batch), header)
+            for record in walk(block, header.record_count):
+                timestamp = header.base_timestamp + record.timestamp_delta
+                offset = header.base_offset + record.offset_delta
+                if timestamp >= timestamp_ms and offset >= self.start_offset:
+                    return TimedOffset(offset, timestamp, header.leader_epoch)
+        return None
+
+    async def find_max_timestamp(self) -> TimedOffset | None:
+        largest = max((held.header.max_timestamp for held in self._held), default=-1)
+        return await self.find_time(largest) if largest >= 0 else None
+
+    async def trim(self, start_offset: int) -> None:
+        self.start_offset = max(self.start_offset, start_offset)
+        self.epochs.trim(self.start_offset)
+        gone = 0
+        while gone < len(self._held) and self._held[gone].header.next_offset <= self.start_offset:
+            self._size_bytes -= len(self._held[gone].batch)
+            gone += 1
+        del self._held[:gone]
+
+    async def flush(self) -> None:
+        return
+
+    def configure(self, config: TopicConfig) -> None:
+        self.config = config
+
+    async def apply_retention(self) -> None:
+        self.producers.expire(self._clock.now_ms() - self._settings.producer_expiry_ms)
+        if "delete" not in self.config.cleanup_policy:
+            return
+        start, surplus = self.start_offset, self._size_bytes - self.config.retention_bytes
+        oldest_ms = self._clock.now_ms() - self.config.retention_ms
+        for held in self._held:
+            surplus -= len(held.batch)
+            too_old = self.config.retention_ms >= 0 and held.header.max_timestamp < oldest_ms
+            too_much = self.config.retention_bytes >= 0 and surplus >= 0
+            if not too_old and not too_much:
+                break
+            start = held.header.next_offset
+        await self.trim(start)
+
+    async def compact(self) -> bool:
+        """All but the last batch, which stands for the active segment."""
+        now_ms = self._clock.now_ms()
+        config = self.config
+        closed = [h for h in self._held[:-1] if h.appended_ms <= now_ms - config.min_compaction_lag_ms]
+        if "compact" not in config.cleanup_policy or not closed:
+            return False
+        expired = [end for end, at_ms in self._tombstones if now_ms - at_ms >= config.delete_retention_ms]
+        dirty = [held for held in closed if held.header.next_offset > self._compacted_end]
+        drop_below = max(expired, default=0)
+        dirty_ratio = sum(len(h.batch) for h in dirty) / sum(len(h.batch) for h in closed)
+        if dirty_ratio < config.min_cleanable_dirty_ratio and not expired:
+            return False
+        table = KeyTable(self._settings.compaction_memory_bytes)
+        for held in dirty:
+            if not table.add(memoryview(held.batch), held.header):
+                break
+        kept = []
+        for held in closed:
+            batch = compacted(memoryview(held.batch), held.header, table, drop_below)
+            if batch is not None:
+                kept.append(_Held(read_header(batch), bytes(batch), held.appended_ms))
+        self._held[: len(closed)] = kept
+        self._size_bytes = sum(len(held.batch) for held in self._held)
+        self._compacted_end = max(self._compacted_end, table.end_offset)
+        self._tombstones = [found for found in self._tombstones if found[0] > drop_below]
+        self._tombstones.append((self._compacted_end, now_ms))
+        return True
+
+
+class MemoryEngine(Engine):
+    """Logs in memory."""
+
+    def __init__(self, settings: LogSettings, limits: Limits, clock: Clock) -> None:
+        self._settings = settings
+        self._limits = limits
+        self._clock = clock
+        self._logs: dict[TopicPartition, MemoryLog] = {}
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        return MappingProxyType(self._logs)
+
+    async def open(self, wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]) -> None:
+        for at, (topic_id, config) in wanted.items():
+            await self.create(at, topic_id, config)
+
+    async def create(self, at: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Log:
+        log = MemoryLog(at, topic_id, config, self._clock, self._limits, self._settings)
+        self._logs[at] = log
+        return log
+
+    async def delete(self, at: TopicPartition) -> None:
+        del self._logs[at]
+
+    async def close(self) -> None:
+        self._logs.clear()

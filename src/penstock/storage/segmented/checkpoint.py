@@ -1,0 +1,68 @@
+"""`checkpoint.json`: where each log starts and from where a crash recovery has to look; see `docs/formats/log.md`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.logs import fields
+from penstock.storage.segmented.files import Files
+
+logger = logging.getLogger(__name__)
+
+NAME = "checkpoint.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogPoint:
+    """What the checkpoint says of one log."""
+
+    start: int
+    recovery: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    clean: bool = False
+    logs: Mapping[str, LogPoint] = field(default_factory=dict)
+
+
+def load(files: Files, folder: Path) -> Checkpoint:
+    """The checkpoint of a folder; without a usable one every log is recovered from its beginning."""
+    content = files.read(folder / NAME)
+    if content is None:
+        return Checkpoint()
+    try:
+        return decode(content)
+    except (ValueError, KeyError, TypeError) as error:
+        logger.warning("checkpoint ignored, all logs will be read", extra=fields(reason=str(error)))
+        return Checkpoint()
+
+
+def save(files: Files, folder: Path, checkpoint: Checkpoint) -> None:
+    files.replace(folder / NAME, encode(checkpoint))
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    logs = {
+        name: {"start": point.start, "recovery": point.recovery, "end": point.end}
+        for name, point in checkpoint.logs.items()
+    }
+    return json.dumps({"format": _FORMAT, "clean": checkpoint.clean, "logs": logs}).encode()
+
+
+def decode(content: bytes) -> Checkpoint:
+    """ValueError, KeyError or TypeError if the content is not a checkpoint."""
+    data = json.loads(content)
+    if data["format"] != _FORMAT:
+        raise ValueError(f"format {data['format']} is not known here")
+    logs = {
+        name: LogPoint(int(point["start"]), int(point["recovery"]), int(point["end"]))
+        for name, point in data["logs"].items()
+    }
+    return Checkpoint(clean=bool(data["clean"]), logs=logs)

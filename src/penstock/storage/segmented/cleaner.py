@@ -1,0 +1,274 @@
+"""Compaction of segment files: passes, the swap of segments, and what a crash in the middle leaves.
+
+The reading and rewriting is done in a thread, piece by piece; the swap itself is a few renames. `storage/compaction.py`
+decides which records stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import ApiError, Code
+from penstock.logs import fields
+from penstock.records.batch import BatchHeader, read_header
+from penstock.storage.compaction import KeyTable, compacted
+from penstock.storage.segmented.files import Files
+from penstock.storage.segmented.scan import batches
+from penstock.storage.segmented.segment import INDEX, LOG, TIME_INDEX, Segment, segment_name
+
+if TYPE_CHECKING:
+    from penstock.storage.segmented.log import SegmentedLog, Surroundings
+
+logger = logging.getLogger(__name__)
+
+STATE_FILE = "compaction.json"
+_FORMAT = 1
+_MAX_PASSES_NOTED = 32
+_SWAP = re.compile(r"(\d{20})-(\d{20})\.swap")
+_CLEANED = re.compile(r"(\d{20})-(\d{20})\.cleaned")
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionState:
+    """How far compaction has come, and when each stretch was reached first."""
+
+    cleaned: int = 0
+    passes: tuple[tuple[int, int], ...] = ()
+
+    def after_pass(self, reached: int, now_ms: int) -> CompactionState:
+        passes = (*self.passes, (reached, now_ms))
+        if len(passes) > _MAX_PASSES_NOTED:
+            # Two stretches become one that counts from the later time: a tombstone stays longer, never shorter.
+            passes = passes[1:]
+        return CompactionState(reached, passes)
+
+    def tombstones_end(self, now_ms: int, delete_retention_ms: int) -> int:
+        """Tombstones below this offset have been there long enough."""
+        expired = [reached for reached, at_ms in self.passes if now_ms - at_ms >= delete_retention_ms]
+        return max(expired, default=0)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({"format": _FORMAT, "cleaned": self.cleaned, "passes": self.passes}).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes | None) -> CompactionState:
+        """What the file says; a missing or unreadable one means that compaction starts over, which is harmless."""
+        try:
+            data = json.loads(content or b"")
+            passes = tuple((int(reached), int(at_ms)) for reached, at_ms in data["passes"])
+            return cls(int(data["cleaned"]), passes)
+        except (ValueError, KeyError, TypeError):
+            return cls()
+
+
+class Cleaner:
+    """Runs compaction passes over one log."""
+
+    def __init__(self, log: SegmentedLog, surroundings: Surroundings) -> None:
+        self._log = log
+        self._env = surroundings
+        self._running: asyncio.Future[bool] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return self._running is not None
+
+    async def run(self) -> bool:
+        """One pass if one is due; False if not."""
+        if self._running is not None:
+            return False
+        self._running = asyncio.ensure_future(self._pass())
+        try:
+            return await asyncio.shield(self._running)
+        finally:
+            self._running = None
+
+    async def close(self) -> None:
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
+    async def _pass(self) -> bool:
+        loop = asyncio.get_running_loop()
+        log, env = self._log, self._env
+        now_ms = env.clock.now_ms()
+        state = CompactionState.from_bytes(env.files.read(log.folder / STATE_FILE))
+        segments = self._closed_segments(now_ms, state)
+        if not segments or not self._is_due(segments, state, now_ms):
+            return False
+        start_offset = log.start_offset
+        drop_below = state.tombstones_end(now_ms, log.config.delete_retention_ms)
+        before = sum(segment.size for segment in segments)
+        try:
+            reached, groups = await loop.run_in_executor(
+                env.clean_pool, self._rewrite, segments, state.cleaned, start_offset, drop_below
+            )
+        except ApiError as error:
+            logger.error(
+                "compaction stopped at a batch that cannot be read",
+                extra=fields(log=str(log.topic_partition), error=str(error)),
+            )
+            return False
+        after = 0
+        for old, new in groups:
+            await loop.run_in_executor(env.clean_pool, _swap_files, env.files, log.folder, old, new)
+            log.replace_segments(old, [new])
+            after += new.size
+        new_state = state.after_pass(reached, now_ms)
+        await loop.run_in_executor(env.clean_pool, env.files.replace, log.folder / STATE_FILE, new_state.to_bytes())
+        logger.info(
+            "log compacted",
+            extra=fields(log=str(log.topic_partition), up_to=reached, bytes_before=before, bytes_after=after),
+        )
+        return True
+
+    def _closed_segments(self, now_ms: int, state: CompactionState) -> list[Segment]:
+        """Segments that a pass may touch: all but the active one, and none with records younger than the lag asked for."""
+        log = self._log
+        config = log.config
+        active = log.segments[-1]
+        oldest_dirty = active.first_timestamp
+        if (
+            active.size
+            and active.base_offset >= state.cleaned
+            and oldest_dirty >= 0
+            and now_ms - oldest_dirty > config.max_compaction_lag_ms
+        ):
+            log.roll()
+        segments = []
+        for segment in log.segments[:-1]:
+            if segment.max_timestamp > now_ms - config.min_compaction_lag_ms:
+                break
+            segments.append(segment)
+        return segments
+
+    def _is_due(self, segments: list[Segment], state: CompactionState, now_ms: int) -> bool:
+        config = self._log.config
+        dirty = [segment for segment in segments if segment.next_offset > state.cleaned and segment.size]
+        total = sum(segment.size for segment in segments)
+        if not dirty:
+            return self._tombstones_due(state, now_ms)
+        if now_ms - dirty[0].first_timestamp > config.max_compaction_lag_ms:
+            return True
+        dirty_bytes = sum(segment.size for segment in dirty)
+        return dirty_bytes / total >= config.min_cleanable_dirty_ratio
+
+    def _tombstones_due(self, state: CompactionState, now_ms: int) -> bool:
+        """A log without new records still gets one pass when tombstones of the last one have expired."""
+        if not state.passes:
+            return False
+        reached, at_ms = state.passes[-1]
+        was_last_pass_for_them = len(state.passes) > 1 and state.passes[-2][0] == reached
+        return not was_last_pass_for_them and now_ms - at_ms >= self._log.config.delete_retention_ms
+
+    def _rewrite(
+        self, segments: list[Segment], cleaned: int, start_offset: int, drop_below: int
+    ) -> tuple[int, list[tuple[list[Segment], Segment]]]:
+        """In a thread: the offset reached, and for each group of old segments the one that replaces it."""
+        table = KeyTable(self._env.compaction_memory_bytes)
+        table.end_offset = cleaned
+        for segment in segments:
+            if segment.next_offset > cleaned and not _note_keys(segment, table, cleaned):
+                break
+        groups = [
+            (group, self._write_group(group, table, start_offset, drop_below)) for group in self._groups(segments)
+        ]
+        return table.end_offset, groups
+
+    def _groups(self, segments: list[Segment]) -> list[list[Segment]]:
+        """Neighbours that fit into one segment together are merged."""
+        groups: list[list[Segment]] = []
+        size = 0
+        for segment in segments:
+            span = segment.next_offset - groups[-1][0].base_offset if groups else 0
+            if groups and size + segment.size <= self._log.config.segment_bytes and span < 1 << 31:
+                groups[-1].append(segment)
+                size += segment.size
+            else:
+                groups.append([segment])
+                size = segment.size
+        return groups
+
+    def _write_group(self, group: list[Segment], table: KeyTable, start_offset: int, drop_below: int) -> Segment:
+        files, folder = self._env.files, self._log.folder
+        path = folder / _span_name(group, ".cleaned")
+        out = files.create(path)
+        new = Segment(folder, group[0].base_offset, self._env.open_segments)
+        new.forget_content()
+        for segment in group:
+            for header, batch in _all_batches(segment):
+                if header.last_offset < start_offset:
+                    continue
+                kept = compacted(batch, header, table, drop_below)
+                if kept is None:
+                    continue
+                position = new.size
+                out.write(position, kept)
+                new.size += len(kept)
+                new.note(read_header(kept), header.base_offset, position, self._log.config.index_interval_bytes)
+        out.sync()
+        new.next_offset = group[-1].next_offset
+        new.synced_size = new.written_back = new.size
+        if new.first_timestamp < 0:
+            new.first_timestamp = group[0].first_timestamp
+        return new
+
+
+def _all_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Every batch of a segment, or an error: what cannot be read must not be compacted away."""
+    position = 0
+    for position, header, batch in batches(segment.file, 0, segment.size):
+        yield header, batch
+        position += header.size
+    if position != segment.size:
+        raise ApiError(Code.CORRUPT_MESSAGE, f"{segment.path().name} is damaged at position {position}")
+
+
+def _note_keys(segment: Segment, table: KeyTable, from_offset: int) -> bool:
+    for header, batch in _all_batches(segment):
+        if header.last_offset >= from_offset and not table.add(batch, header):
+            return False
+    table.end_offset = max(table.end_offset, segment.next_offset)
+    return True
+
+
+def _span_name(group: list[Segment], suffix: str) -> str:
+    return f"{segment_name(group[0].base_offset)}-{segment_name(group[-1].next_offset)}{suffix}"
+
+
+def _swap_files(files: Files, folder: Path, old: list[Segment], new: Segment) -> None:
+    """From the rename to `.swap` on, the new segment counts, whatever happens."""
+    swap = folder / _span_name(old, ".swap")
+    files.rename(folder / _span_name(old, ".cleaned"), swap)
+    files.sync_folder(folder)
+    _finish_swap(files, folder, swap, [segment.base_offset for segment in old])
+    new.save_index()
+
+
+def finish_swaps(files: Files, folder: Path) -> None:
+    """After a crash: drops what was not finished, finishes what was decided."""
+    names = files.list_folder(folder)
+    for name in names:
+        if _CLEANED.fullmatch(name):
+            files.remove(folder / name)
+        elif found := _SWAP.fullmatch(name):
+            base, end = int(found[1]), int(found[2])
+            replaced = [int(n[:20]) for n in names if n.endswith(LOG) and base <= int(n[:20]) < end]
+            logger.info("interrupted compaction finished", extra=fields(folder=folder.name, swap=name))
+            _finish_swap(files, folder, folder / name, replaced)
+
+
+def _finish_swap(files: Files, folder: Path, swap: Path, replaced: list[int]) -> None:
+    base_offset = int(swap.name[:20])
+    for base in replaced:
+        for suffix in (LOG, INDEX, TIME_INDEX):
+            if base != base_offset or suffix != LOG:
+                files.remove(folder / (segment_name(base) + suffix))
+    files.rename(swap, folder / (segment_name(base_offset) + LOG))
+    files.sync_folder(folder)

@@ -1,0 +1,214 @@
+"""All segmented logs of a broker: opening them after a stop or a crash, checkpoints, creation and removal.
+
+One folder a partition below `logs/`, named TOPIC-PARTITION. A folder that is being removed is renamed first, so that a
+crash in the middle leaves nothing that looks like a log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import MappingProxyType
+
+from penstock.clock import Clock
+from penstock.config.broker import Limits, LogSettings
+from penstock.config.topic import TopicConfig
+from penstock.errors import StorageError
+from penstock.ids import TopicId, TopicPartition
+from penstock.logs import fields
+from penstock.storage.contract import Engine, Log
+from penstock.storage.segmented import checkpoint, recovery
+from penstock.storage.segmented.checkpoint import Checkpoint, LogPoint
+from penstock.storage.segmented.files import Files
+from penstock.storage.segmented.flusher import Outstanding
+from penstock.storage.segmented.log import SegmentedLog, Surroundings
+from penstock.storage.segmented.segment import OpenSegments
+
+logger = logging.getLogger(__name__)
+
+_REMOVED = ".removed"
+_STRAY = ".stray"
+
+
+class SegmentedEngine(Engine):
+    """The default engine: a write-ahead log in segment files."""
+
+    def __init__(
+        self, folder: Path, settings: LogSettings, limits: Limits, clock: Clock, files: Files | None = None
+    ) -> None:
+        self._folder = folder
+        self._files = files or Files()
+        self._checkpoint_s = settings.checkpoint_ms / 1000
+        self._logs: dict[TopicPartition, SegmentedLog] = {}
+        self._pools = (
+            sync := ThreadPoolExecutor(settings.flush_threads, "sync"),
+            write_back := ThreadPoolExecutor(settings.flush_threads, "write-back"),
+            read := ThreadPoolExecutor(settings.read_threads, "read"),
+            clean := ThreadPoolExecutor(1, "clean"),
+        )
+        self._work = sync
+        self.outstanding = Outstanding(settings.unflushed_bytes or _kernel_allowance())
+        self.open_segments = OpenSegments(self._files, limits.open_files)
+        self._surroundings = Surroundings(
+            files=self._files,
+            open_segments=self.open_segments,
+            outstanding=self.outstanding,
+            sync_pool=sync,
+            write_back_pool=write_back,
+            read_pool=read,
+            clean_pool=clean,
+            clock=clock,
+            max_producers=limits.producers_per_partition,
+            producer_expiry_ms=settings.producer_expiry_ms,
+            compaction_memory_bytes=settings.compaction_memory_bytes,
+            start_moved=self._checkpoint_soon,
+        )
+        self._due = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._is_open = False
+        self._closing = False
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        return MappingProxyType(self._logs)
+
+    async def open(self, wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]) -> None:
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._work, self._recover_all, wanted)
+        self._logs.update(found)
+        for log in found.values():
+            if log.visible_end < log.end_offset:
+                await log.flush()
+        await self._save(clean=False)
+        self._is_open = True
+        self._keeper = loop.create_task(self._keep_checkpoint(), name="checkpoint")
+
+    async def create(self, at: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Log:
+        loop = asyncio.get_running_loop()
+        log = await loop.run_in_executor(
+            self._work, recovery.create, at, topic_id, self._path(at), config, self._surroundings
+        )
+        self._logs[at] = log
+        return log
+
+    async def delete(self, at: TopicPartition) -> None:
+        loop = asyncio.get_running_loop()
+        log = self._logs.pop(at)
+        aside = log.folder.with_name(f"{log.folder.name}.{log.topic_id.hex}{_REMOVED}")
+        await log.close()
+        await loop.run_in_executor(self._work, self._remove, log.folder, aside)
+
+    async def close(self) -> None:
+        self._closing = True
+        if self._keeper is not None:
+            self._due.set()
+            await self._keeper
+        results = await asyncio.gather(*(log.close() for log in self._logs.values()), return_exceptions=True)
+        for log, result in zip(self._logs.values(), results, strict=True):
+            if isinstance(result, BaseException):
+                logger.error("log not closed cleanly", extra=fields(log=str(log.topic_partition), error=str(result)))
+        if self._is_open:
+            await self._save(clean=all(log.failure is None for log in self._logs.values()))
+        for pool in self._pools:
+            pool.shutdown()
+        self._logs.clear()
+
+    def _path(self, at: TopicPartition) -> Path:
+        return self._folder / str(at)
+
+    def _recover_all(
+        self, wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]
+    ) -> dict[TopicPartition, SegmentedLog]:
+        files = self._files
+        files.make_folder(self._folder)
+        saved = checkpoint.load(files, self._folder)
+        present = set()
+        for name in files.list_folder(self._folder):
+            if name.endswith(_REMOVED):
+                files.remove_folder(self._folder / name)
+            else:
+                present.add(name)
+        self._set_strays_aside(present, wanted)
+        logs = {}
+        for at, (topic_id, config) in wanted.items():
+            try:
+                if str(at) in present:
+                    point = saved.logs.get(str(at))
+                    logs[at] = recovery.recover(
+                        at, topic_id, self._path(at), config, self._surroundings, point, saved.clean
+                    )
+                else:
+                    logs[at] = recovery.create(at, topic_id, self._path(at), config, self._surroundings)
+            except (OSError, StorageError) as error:
+                logger.critical("log is offline", extra=fields(log=str(at), reason=str(error)))
+        return logs
+
+    def _set_strays_aside(
+        self, present: set[str], wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]
+    ) -> None:
+        """Folders of topics that no longer exist, or were made anew, must not be taken for the topic of today."""
+        ids = {str(at): topic_id for at, (topic_id, _) in wanted.items()}
+        for name in sorted(present):
+            folder = self._folder / name
+            if name == checkpoint.NAME or name.endswith((_STRAY, ".new")):
+                continue
+            owner = recovery.read_identity(self._files, folder)
+            if ids.get(name) == owner and owner is not None:
+                continue
+            present.discard(name)
+            aside = folder.with_name(f"{name}.{owner.hex if owner else 'unknown'}{_STRAY}")
+            logger.warning("folder set aside: its topic is gone", extra=fields(folder=name, now=aside.name))
+            self._files.rename(folder, aside)
+
+    def _remove(self, folder: Path, aside: Path) -> None:
+        self._files.rename(folder, aside)
+        self._files.remove_folder(aside)
+        self._files.sync_folder(self._folder)
+
+    def _checkpoint_soon(self) -> None:
+        self._due.set()
+
+    async def _keep_checkpoint(self) -> None:
+        """Saves the checkpoint when a start has moved, and every so often after syncing what has grown."""
+        while not self._closing:
+            try:
+                await asyncio.wait_for(self._due.wait(), self._checkpoint_s)
+                self._due.clear()
+            except TimeoutError:
+                for log in list(self._logs.values()):
+                    if log.failure is None and log.flushed_offset < log.end_offset:
+                        try:
+                            await log.flush()
+                        except StorageError:
+                            continue  # said where it happened; the other logs go on
+            try:
+                await self._save(clean=False)
+            except OSError as error:
+                logger.error("checkpoint not saved", extra=fields(error=str(error)))
+
+    async def _save(self, *, clean: bool) -> None:
+        points = {
+            str(at): LogPoint(log.start_offset, log.flushed_offset, log.end_offset) for at, log in self._logs.items()
+        }
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._work, checkpoint.save, self._files, self._folder, Checkpoint(clean, points))
+
+
+def _kernel_allowance() -> int:
+    """How much the kernel lets pile up before it stops writers: stay clearly below.
+
+    It starts to hold writers back between its background ratio (10 %) and its hard ratio (20 %) of the memory that is
+    free or holds file pages; eight per cent of what is available now is below both.
+    """
+    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        with open("/proc/meminfo") as meminfo:
+            facts = dict(line.split(":", 1) for line in meminfo)
+        pages = int(facts["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        pass
+    return max(64 << 20, pages * 8 // 100)

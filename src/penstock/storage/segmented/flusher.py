@@ -1,0 +1,192 @@
+"""Getting a log's bytes to the disk without ever making the event loop wait for it.
+
+Two duties, both done in threads:
+
+- **Group commit.** `flush` syncs everything appended so far. Whoever asks while a sync is under way shares the next
+  one, so the number of syncs does not grow with the number of producers. After a failed sync nothing is known about the
+  file any more (the kernel may have dropped the pages), so the log goes offline.
+- **Write-back.** Bytes that pile up in the page cache faster than the disk takes them would at some point make the
+  kernel stop the writer, and with it the event loop and every client. So they are handed to the disk piece by piece,
+  and a log that is far behind is given no new bytes until it has caught up (`admit`). A log with little outstanding is
+  never held back by what others write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from penstock.errors import StorageError
+from penstock.logs import fields
+
+if TYPE_CHECKING:
+    from penstock.storage.segmented.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+WRITE_BACK_BYTES = 16 << 20
+"""Write-back starts when a log has this much outstanding, and goes in pieces of this size."""
+
+NEVER_HELD_BYTES = 4 << 20
+"""A log with less than this outstanding may always write."""
+
+
+class Outstanding:
+    """Bytes in the page cache that were not handed to the disk yet, over all logs, with their bound."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.bytes = 0
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def add(self, count: int) -> None:
+        self.bytes += count
+
+    def remove(self, count: int) -> None:
+        self.bytes -= count
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def changed(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+
+class Flusher:
+    """The disk side of one log."""
+
+    def __init__(
+        self,
+        name: str,
+        outstanding: Outstanding,
+        sync_pool: Executor,
+        write_back_pool: Executor,
+        on_failure: Callable[[StorageError], None],
+    ) -> None:
+        self._name = name
+        self._total = outstanding
+        self._sync_pool = sync_pool
+        self._write_back_pool = write_back_pool
+        self._on_failure = on_failure
+        self._own_bytes = 0
+        self._segments: list[Segment] = []
+        """Segments with bytes that are not synced, oldest first."""
+        self._side_jobs: list[Callable[[], None]] = []
+        """Small files to write before the next sync counts as done: indexes, snapshots, epochs."""
+        self._sync: asyncio.Task[None] | None = None
+        self._write_back: asyncio.Task[None] | None = None
+        self.flushed_offset = 0
+        """Everything below would survive a power loss."""
+
+    def wrote(self, segment: Segment, count: int) -> None:
+        """Notes an append."""
+        if not self._segments or self._segments[-1] is not segment:
+            self._segments.append(segment)
+        self._own_bytes += count
+        self._total.bytes += count
+        if self._own_bytes >= WRITE_BACK_BYTES and self._write_back is None:
+            self._write_back = asyncio.get_running_loop().create_task(
+                self._run_write_back(), name=f"write-back {self._name}"
+            )
+
+    def adopt(self, segment: Segment) -> None:
+        """Takes over a segment that recovery could not vouch for being synced."""
+        self._segments.append(segment)
+
+    def before_next_sync(self, job: Callable[[], None]) -> None:
+        self._side_jobs.append(job)
+
+    async def admit(self) -> None:
+        """Returns when the log may write again."""
+        while self._total.bytes > self._total.limit_bytes and self._own_bytes > NEVER_HELD_BYTES:
+            await self._total.changed()
+
+    async def flush(self, end_offset: int) -> None:
+        """Returns when everything below `end_offset`, which the caller has appended, is synced."""
+        while self.flushed_offset < end_offset or self._side_jobs:
+            if self._sync is None:
+                loop = asyncio.get_running_loop()
+                self._sync = loop.create_task(self._run_sync(end_offset), name=f"sync {self._name}")
+            await asyncio.shield(self._sync)
+
+    def has_unflushed(self) -> bool:
+        return bool(self._segments or self._side_jobs)
+
+    def drop(self, segment: Segment) -> None:
+        """Forgets a segment that is being deleted."""
+        if segment in self._segments:
+            self._segments.remove(segment)
+            count = segment.size - segment.written_back
+            segment.written_back = segment.synced_size = segment.size
+            self._settle(count)
+
+    async def close(self) -> None:
+        """Waits for what is under way; the log has flushed before."""
+        for task in (self._sync, self._write_back):
+            if task is not None:
+                await asyncio.wait([task])
+
+    async def _run_sync(self, end_offset: int) -> None:
+        loop = asyncio.get_running_loop()
+        segments, jobs = list(self._segments), self._side_jobs
+        self._side_jobs = []
+        sizes = [segment.size for segment in segments]
+        end_offset = max([end_offset, *(segment.next_offset for segment in segments[-1:])])
+        try:
+            await loop.run_in_executor(self._sync_pool, _sync_all, segments, jobs)
+        except OSError as error:
+            failure = StorageError(f"syncing {self._name} failed: {error}; what reached the disk is unknown")
+            failure.__cause__ = error
+            self._on_failure(failure)
+            raise failure from error
+        finally:
+            self._sync = None
+        for segment, size in zip(segments, sizes, strict=True):
+            segment.synced_size = max(segment.synced_size, size)
+            self._written_back(segment, size)
+            if segment.synced_size == segment.size and segment in self._segments:
+                self._segments.remove(segment)
+        self.flushed_offset = max(self.flushed_offset, end_offset)
+
+    async def _run_write_back(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while (segment := self._behind()) is not None:
+                start = segment.written_back
+                end = min(segment.size, start + WRITE_BACK_BYTES)
+                await loop.run_in_executor(self._write_back_pool, segment.file.write_back, start, end - start)
+                self._written_back(segment, end)
+        except OSError as error:
+            # Not a broken promise yet: nothing here was promised to be on disk. The next sync will tell.
+            logger.warning("write-back failed", extra=fields(log=self._name, error=str(error)))
+            self._settle(self._own_bytes)
+        finally:
+            self._write_back = None
+
+    def _behind(self) -> Segment | None:
+        if self._own_bytes < WRITE_BACK_BYTES:
+            return None
+        return next((segment for segment in self._segments if segment.written_back < segment.size), None)
+
+    def _written_back(self, segment: Segment, end: int) -> None:
+        if end > segment.written_back:
+            self._settle(end - segment.written_back)
+            segment.written_back = end
+
+    def _settle(self, count: int) -> None:
+        count = min(count, self._own_bytes)
+        self._own_bytes -= count
+        self._total.remove(count)
+
+
+def _sync_all(segments: list[Segment], jobs: list[Callable[[], None]]) -> None:
+    for job in jobs:
+        job()
+    for segment in segments:
+        segment.file.sync()
