@@ -100,7 +100,7 @@ class Broker:
             replicas, config.limits.fetch_bytes, config.limits.parked_fetches, config.limits.idle_connection_ms
         )
         handlers = _handlers(self._loaded, controller, replicas, broker_id)
-        dispatcher = Dispatcher(ProduceHandler(replicas), fetch_handler, handlers, requests)
+        dispatcher = Dispatcher(ProduceHandler(replicas), fetch_handler, handlers, requests, config.limits)
         listener = Listener(config.broker.listen, config.limits, dispatcher.handle)
         self._closers.append(listener.close)
         self.kafka_address = listener.bind()

@@ -12,12 +12,15 @@ from typing import Any
 
 from penstock.broker.answer import Answer
 from penstock.broker.context import RequestContext
+from penstock.broker.encoded import EncodedMetadata
 from penstock.broker.handlers.fetch import FetchHandler
 from penstock.broker.handlers.produce import ProduceHandler
 from penstock.broker.metrics import RequestMetrics
+from penstock.broker.turns import Turns
+from penstock.config.broker import Limits
 from penstock.errors import Code, ProtocolError
 from penstock.protocol import apis, fetch, produce
-from penstock.protocol.apis import API_VERSIONS, APIS, FETCH, PRODUCE, Api
+from penstock.protocol.apis import API_VERSIONS, APIS, FETCH, METADATA, PRODUCE, Api
 from penstock.protocol.header import RequestHeader
 from penstock.protocol.messages.api_versions import ApiVersionsResponse
 
@@ -35,11 +38,15 @@ class Dispatcher:
         fetch_handler: FetchHandler,
         handlers: Mapping[Api, MessageHandler],
         metrics: RequestMetrics,
+        limits: Limits,
     ) -> None:
         self._produce = produce_handler.produce
         self._fetch = fetch_handler.fetch
         self._handlers = {api.key: handler for api, handler in handlers.items()}
         self._metrics = metrics
+        self._max_other_bytes = limits.other_request_bytes
+        self._turns = Turns(limits.in_flight_requests)
+        self._encoded_metadata = EncodedMetadata()
         self._advertised = apis.advertise([PRODUCE.key, FETCH.key, API_VERSIONS.key, *self._handlers])
 
     async def handle(self, frame: memoryview, host: str) -> list[Any]:
@@ -49,12 +56,16 @@ class Dispatcher:
         key, version = header.api_key, header.api_version
         if key == _PRODUCE_KEY and PRODUCE.min_version <= version <= PRODUCE.max_version:
             produced = produce.decode_request(version, frame, header.body_start)
-            answer = await self._produce(version, header.correlation_id, produced)
+            async with self._turns:
+                answer = await self._produce(version, header.correlation_id, produced)
+        elif len(frame) > self._max_other_bytes:
+            raise ProtocolError(f"a request of {len(frame)} bytes; {self._max_other_bytes} are allowed but for Produce")
         elif key == _FETCH_KEY and FETCH.min_version <= version <= FETCH.max_version:
             fetched = fetch.decode_request(version, frame, header.body_start)
             answer = await self._fetch(version, header.correlation_id, fetched)
         else:
-            answer = await self._answer(header, frame, host)
+            async with self._turns:
+                answer = await self._answer(header, frame, host)
         self._metrics.observe(key, perf_counter() - started, len(frame), answer.size, answer.failed)
         return answer.parts
 
@@ -68,7 +79,10 @@ class Dispatcher:
             raise ProtocolError(f"{api.name} v{version} is not supported")
         request = apis.decode_request(api, version, frame, header.body_start)
         response = await handler(request, RequestContext(version, header.client_id, host))
-        encoded = apis.encode_response(api, version, header.correlation_id, response)
+        if api is METADATA:
+            encoded = self._encoded_metadata.encode(version, header.correlation_id, response)
+        else:
+            encoded = apis.encode_response(api, version, header.correlation_id, response)
         return Answer([encoded], len(encoded), bool(getattr(response, "error_code", 0)))
 
     def _api_versions(self, header: RequestHeader) -> Answer:

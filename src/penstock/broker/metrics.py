@@ -14,12 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from penstock.logs import fields
 
@@ -34,21 +30,21 @@ LATENCY_BOUNDS = (
 )
 
 # One row an API: a counter for each latency bucket (the last is above all bounds), then these.
-_SECONDS = len(LATENCY_BOUNDS) + 1
-_REQUEST_BYTES = _SECONDS + 1
-_RESPONSE_BYTES = _SECONDS + 2
-_ERRORS = _SECONDS + 3
+SECONDS = len(LATENCY_BOUNDS) + 1
+REQUEST_BYTES = SECONDS + 1
+RESPONSE_BYTES = SECONDS + 2
+ERRORS = SECONDS + 3
 
 # Label values in order, and the value that they have now.
 LabelledValue = tuple[Sequence[str], float]
 
 
-class RequestMetrics(Collector):
+class RequestMetrics:
     """Counts requests by API; one more row takes what no known API accounts for."""
 
     def __init__(self, api_names: Mapping[int, str]) -> None:
         self._names = [*api_names.values(), "unknown"]
-        rows: list[list[float]] = [[0] * _SECONDS + [0.0, 0, 0, 0] for _ in self._names]
+        rows: list[list[float]] = [[0] * SECONDS + [0.0, 0, 0, 0] for _ in self._names]
         self._rows = rows
         self._row_of_api = dict(zip(api_names, rows, strict=False))
         self._row_of_unknown = rows[-1]
@@ -57,44 +53,19 @@ class RequestMetrics(Collector):
         """Count one answered request."""
         row = self._row_of_api.get(api_key, self._row_of_unknown)
         row[bisect_left(LATENCY_BOUNDS, seconds)] += 1
-        row[_SECONDS] += seconds
-        row[_REQUEST_BYTES] += request_bytes
-        row[_RESPONSE_BYTES] += response_bytes
+        row[SECONDS] += seconds
+        row[REQUEST_BYTES] += request_bytes
+        row[RESPONSE_BYTES] += response_bytes
         if error:
-            row[_ERRORS] += 1
+            row[ERRORS] += 1
 
-    def collect(self) -> Iterator[Metric]:
-        label = ["api"]
-        requests = CounterMetricFamily("penstock_requests", "Requests answered.", labels=label)
-        seconds = HistogramMetricFamily(
-            "penstock_request_seconds", "Time from a whole request to its answer.", labels=label
-        )
-        received = CounterMetricFamily("penstock_request_bytes", "Bytes of requests.", labels=label)
-        sent = CounterMetricFamily("penstock_response_bytes", "Bytes of answers.", labels=label)
-        errors = CounterMetricFamily("penstock_request_errors", "Requests answered with an error code.", labels=label)
-        for name, live in zip(self._names, self._rows, strict=True):
-            # Copied in one step, so that count, sum and buckets agree even from another thread.
-            row = list(live)
-            buckets, total = _cumulated(row)
-            requests.add_metric([name], total)
-            seconds.add_metric([name], buckets, row[_SECONDS])
-            received.add_metric([name], row[_REQUEST_BYTES])
-            sent.add_metric([name], row[_RESPONSE_BYTES])
-            errors.add_metric([name], row[_ERRORS])
-        yield from (requests, seconds, received, sent, errors)
-
-
-def _cumulated(row: Sequence[float]) -> tuple[list[tuple[str, float]], float]:
-    total = 0.0
-    buckets = []
-    for bound, count in zip((*map(str, LATENCY_BOUNDS), "+Inf"), row, strict=False):
-        total += count
-        buckets.append((bound, total))
-    return buckets, total
+    def rows(self) -> list[tuple[str, list[float]]]:
+        """The counters of each API; a row is copied in one step, so that its values agree even from another thread."""
+        return [(name, list(row)) for name, row in zip(self._names, self._rows, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Series:
+class Series:
     """A metric whose values are asked for at every scrape."""
 
     name: str
@@ -103,25 +74,17 @@ class _Series:
     read: Callable[[], Iterable[LabelledValue]]
     is_counter: bool
 
-    def family(self, values: Iterable[LabelledValue]) -> Metric:
-        kind = CounterMetricFamily if self.is_counter else GaugeMetricFamily
-        family = kind(self.name, self.documentation, labels=self.labels)
-        for labels, value in values:
-            family.add_metric(labels, value)
-        return family
-
 
 class Metrics:
     """Everything a scrape shows: requests, the values registered here, and the process."""
 
     def __init__(self, requests: RequestMetrics) -> None:
         self._requests = requests
-        self._process = ProcessCollector(registry=None)
-        self._series: dict[str, _Series] = {}
+        self._series: dict[str, Series] = {}
 
     def register_gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         """One value that goes up and down."""
-        self._register(_Series(name, documentation, (), lambda: [((), read())], is_counter=False))
+        self._register(Series(name, documentation, (), lambda: [((), read())], is_counter=False))
 
     def register_gauges(
         self,
@@ -131,41 +94,31 @@ class Metrics:
         read: Callable[[], Iterable[LabelledValue]],
     ) -> None:
         """One value for each set of labels, whichever exist at the time: a deleted topic simply ends."""
-        self._register(_Series(name, documentation, tuple(labels), read, is_counter=False))
+        self._register(Series(name, documentation, tuple(labels), read, is_counter=False))
 
     def register_counter(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         """One value that only goes up; `_total` is added to its name."""
-        self._register(_Series(name, documentation, (), lambda: [((), read())], is_counter=True))
+        self._register(Series(name, documentation, (), lambda: [((), read())], is_counter=True))
 
     async def exposition(self) -> bytes:
         """All values now, in Prometheus' text format."""
-        readings: list[tuple[_Series, list[LabelledValue]]] = []
+        readings: list[tuple[Series, list[LabelledValue]]] = []
         for series in self._series.values():
             try:
                 readings.append((series, list(series.read())))
             except Exception:
                 # One value that cannot be had must not hide the others.
                 log.exception("a metric could not be read", extra=fields(metric=series.name))
-        return await asyncio.to_thread(self._render, readings)
+        return await asyncio.to_thread(_render, self._requests.rows(), readings)
 
-    def _register(self, series: _Series) -> None:
+    def _register(self, series: Series) -> None:
         if series.name in self._series:
             raise ValueError(f"metric {series.name} is registered already")
         self._series[series.name] = series
 
-    def _render(self, readings: Sequence[tuple[_Series, Sequence[LabelledValue]]]) -> bytes:
-        registry = CollectorRegistry()
-        registry.register(_Families([series.family(values) for series, values in readings]))
-        registry.register(self._requests)
-        registry.register(self._process)
-        return generate_latest(registry)
 
+def _render(rows: list[tuple[str, list[float]]], readings: Sequence[tuple[Series, Sequence[LabelledValue]]]) -> bytes:
+    """In a thread; loaded at the first scrape, because a broker is to be ready before that."""
+    from penstock.broker.exposition import render
 
-class _Families(Collector):
-    """Values that have been read already."""
-
-    def __init__(self, families: Sequence[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
+    return render(rows, readings)

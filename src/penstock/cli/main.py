@@ -10,27 +10,43 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pkgutil import resolve_name
 from typing import Annotated
 
 import typer
 
 from penstock import __version__
-from penstock.cli import config, send, serve, tail, topic
 from penstock.cli.options import DEFAULT_BOOTSTRAP, SharedBootstrap
 from penstock.errors import PenstockError
 
-app = typer.Typer(
-    name="penstock",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="A message queue that Kafka clients take for Kafka.",
-)
-app.command("serve")(serve.serve)
-app.add_typer(topic.app, name="topic")
-app.command("send")(send.send)
-app.command("tail")(tail.tail)
-app.add_typer(config.app, name="config")
+# Where each command lives; the last word is the function, or the group's app.
+COMMANDS = {
+    "serve": "penstock.cli.serve:serve",
+    "topic": "penstock.cli.topic:app",
+    "send": "penstock.cli.send:send",
+    "tail": "penstock.cli.tail:tail",
+    "config": "penstock.cli.config:app",
+}
+
+
+def build_app(arguments: Sequence[str]) -> typer.Typer:
+    """The command line; only the command that is asked for is loaded, all of them if none is (for the help)."""
+    app = typer.Typer(
+        name="penstock",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="A message queue that Kafka clients take for Kafka.",
+    )
+    app.callback()(_penstock)
+    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name in [asked] if asked in COMMANDS else COMMANDS:
+        command = resolve_name(COMMANDS[name])
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -39,7 +55,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _penstock(
     bootstrap: SharedBootstrap = DEFAULT_BOOTSTRAP,
     version: Annotated[
@@ -56,7 +71,7 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """One command from its arguments to its exit code."""
     try:
-        code = app(arguments, prog_name="penstock", standalone_mode=False)
+        code = build_app(arguments)(arguments, prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
         # Without a command the help has been printed, and nothing is left to say.

@@ -91,8 +91,19 @@ class Limits:
     )
     connections: int = field(default=10_000, metadata=meaning("Connections served at once."))
     connections_per_host: int = field(default=10_000, metadata=meaning("Connections served at once from one address."))
+    other_request_bytes: int = field(
+        default=8_388_608,
+        metadata=meaning(
+            "Largest request other than Produce, in bytes: in memory it takes many times its size.",
+            low=1024,
+            high=INT_MAX,
+        ),
+    )
     in_flight_requests: int = field(
-        default=64, metadata=meaning("Requests of one connection accepted before its oldest is answered.")
+        default=10_000,
+        metadata=meaning(
+            "Requests being handled at once over all connections, parked fetches apart; a connection has one at a time."
+        ),
     )
     in_flight_bytes: int = field(
         default=268_435_456,
@@ -102,10 +113,6 @@ class Limits:
         default=20_000, metadata=meaning("Fetches waiting for data at once; one more is answered empty.")
     )
     open_files: int = field(default=4096, metadata=meaning("Segment files held open at once.", low=16))
-    response_bytes_queued: int = field(
-        default=67_108_864,
-        metadata=meaning("Bytes of answers waiting for one slow reader before its requests are left unread.", low=1024),
-    )
     partitions_per_topic: int = field(default=10_000, metadata=meaning("Partitions of one topic.", high=INT_MAX))
     partitions: int = field(default=100_000, metadata=meaning("Partitions of all topics together.", high=INT_MAX))
     producers_per_partition: int = field(
@@ -141,12 +148,11 @@ class LogSettings:
     flush_threads: int = field(default=2, metadata=meaning("Threads that force logs to disk.", high=256))
     read_threads: int = field(default=4, metadata=meaning("Threads that read what is not in the page cache.", high=256))
     unflushed_bytes: int = field(
-        default=268_435_456,
-        metadata=meaning("Bytes of all logs not yet on disk before writers have to wait.", low=1024),
-    )
-    unflushed_bytes_per_partition: int = field(
-        default=67_108_864,
-        metadata=meaning("Bytes of one log not yet on disk before its writers have to wait.", low=1024),
+        default=0,
+        metadata=meaning(
+            "Bytes of all logs not yet handed to the disk before writers have to wait; 0 goes by the memory there is.",
+            low=0,
+        ),
     )
     producer_expiry_ms: int = field(
         default=86_400_000,

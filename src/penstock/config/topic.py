@@ -229,8 +229,9 @@ _SETTINGS = (
         name="preallocate",
         kind=Kind.BOOLEAN,
         default="false",
+        choices=("false",),
         synonym="log.preallocate",
-        doc="Whether a new segment's file gets its full size on disk at once.",
+        doc="Whether a new segment's file gets its full size on disk at once, which is not offered here.",
     ),
     Setting(
         name="unclean.leader.election.enable",

@@ -1,8 +1,10 @@
 """The APIs that this broker can speak: their keys, the versions advertised, how each is decoded and encoded.
 
-The lowest versions are those of Kafka 4, which are what current clients still send. Produce and Fetch have
-codecs of their own; every other API is described in `messages`, and `encode_response` encodes its answers.
-Which of these APIs a broker advertises is its own affair: `advertise` takes the keys that it answers.
+The lowest versions are those of Kafka 4, which are what current clients still send. That includes Produce 0 to 2, which
+are only ever answered with an error: librdkafka before 2.11.1 does not compress for a broker that does not name them
+(KAFKA-18659). Produce and Fetch have codecs of their own; every other API is described in `messages`, and
+`encode_response` encodes its answers. Which of these APIs a broker advertises is its own affair: `advertise` takes the
+keys that it answers.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def _described(key: int, name: str, versions: tuple[int, int], request: type, re
     return Api(key, name, *versions, schema.flexible_from(request), request, response, decode)
 
 
-PRODUCE = Api(0, "Produce", 3, 11, produce.FLEXIBLE_FROM, produce.ProduceRequest, None, produce.decode_request)
+PRODUCE = Api(0, "Produce", 0, 11, produce.FLEXIBLE_FROM, produce.ProduceRequest, None, produce.decode_request)
 FETCH = Api(1, "Fetch", 4, 16, fetch.FLEXIBLE_FROM, fetch.FetchRequest, None, fetch.decode_request)
 LIST_OFFSETS = _described(2, "ListOffsets", (1, 10), ListOffsetsRequest, ListOffsetsResponse)
 METADATA = _described(3, "Metadata", (0, 13), MetadataRequest, MetadataResponse)

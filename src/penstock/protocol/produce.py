@@ -1,14 +1,14 @@
-"""Produce (0), versions 3 to 11, coded by hand because every record that enters the broker passes here.
+"""Produce (0), versions 0 to 11, coded by hand because every record that enters the broker passes here.
 
 Request, and response below it. From version 9 on, lengths marked `c` are varints plus one, and `T` are tagged
 fields.
 
-    transactional_id c? | acks i16 | timeout_ms i32
+    transactional_id c? (3+) | acks i16 | timeout_ms i32
         | topics c [ name c | partitions c [ index i32 | records c? | T ] | T ] | T
 
-    topics c [ name c | partitions c [ index i32 | error_code i16 | base_offset i64 | log_append_time_ms i64
+    topics c [ name c | partitions c [ index i32 | error_code i16 | base_offset i64 | log_append_time_ms i64 (2+)
         | log_start_offset i64 (5+) | record_errors c [ batch_index i32 | message c? | T ] (8+)
-        | error_message c? (8+) | T: 0 = current leader (10+) ] | T ] | throttle_time_ms i32 | T
+        | error_message c? (8+) | T: 0 = current leader (10+) ] | T ] | throttle_time_ms i32 (1+) | T
 
 Rules: records stay a view into the frame and are never copied or looked into; partitions come out flat, in
 the order of the request; a hostile request ends in `ProtocolError`, and each turn of a loop eats bytes.
@@ -26,6 +26,9 @@ from penstock.protocol.varint import continue_uvarint, skip_tags, uvarint
 
 FLEXIBLE_FROM = 9
 
+_THROTTLE_TIME_FROM = 1
+_LOG_APPEND_TIME_FROM = 2
+_TRANSACTIONAL_ID_FROM = 3
 _LOG_START_OFFSET_FROM = 5
 _RECORD_ERRORS_FROM = 8
 _CURRENT_LEADER_FROM = 10
@@ -37,6 +40,7 @@ _acks_timeout_varint = struct.Struct(">hiB").unpack_from
 _index_size = struct.Struct(">ii").unpack_from
 _index_varint = struct.Struct(">iB").unpack_from
 
+_oldest_partition = struct.Struct(">ihq").pack
 _plain_partition = struct.Struct(">ihqq").pack
 _partition = struct.Struct(">ihqqq").pack
 # No record errors, no message, no tags: what almost every partition of a flexible response is.
@@ -83,7 +87,7 @@ def decode_request(version: int, body: memoryview, position: int) -> ProduceRequ
     try:
         if version >= FLEXIBLE_FROM:
             return _decode_flexible(body, position)
-        return _decode_plain(body, position)
+        return _decode_plain(version, body, position)
     except (struct.error, IndexError):
         raise ProtocolError(f"ProduceRequest v{version} ends too early") from None
     except UnicodeDecodeError:
@@ -153,11 +157,13 @@ def _decode_flexible(body: memoryview, position: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
-def _decode_plain(body: memoryview, position: int) -> ProduceRequest:
+def _decode_plain(version: int, body: memoryview, position: int) -> ProduceRequest:
     end = len(body)
     transactional_id = None
-    (size,) = _i16.unpack_from(body, position)
-    position += 2
+    size = -1
+    if version >= _TRANSACTIONAL_ID_FROM:
+        (size,) = _i16.unpack_from(body, position)
+        position += 2
     if size != -1:
         stop = position + size
         if size < 0 or stop > end:
@@ -256,14 +262,17 @@ def _encode_plain(version: int, correlation_id: int, results: Sequence[ProduceRe
             _, index, code, base, appended_ms, start, message, errors, _ = result
             if version >= _LOG_START_OFFSET_FROM:
                 parts.append(_partition(index, code, base, appended_ms, start))
-            else:
+            elif version >= _LOG_APPEND_TIME_FROM:
                 parts.append(_plain_partition(index, code, base, appended_ms))
+            else:
+                parts.append(_oldest_partition(index, code, base))
             if version >= _RECORD_ERRORS_FROM:
                 parts.append(_i32.pack(len(errors)))
                 for batch_index, error in errors:
                     parts += (_i32.pack(batch_index), _string(error))
                 parts.append(_string(message))
-    parts.append(_i32.pack(throttle_ms))
+    if version >= _THROTTLE_TIME_FROM:
+        parts.append(_i32.pack(throttle_ms))
     return b"".join(parts)
 
 

@@ -128,8 +128,32 @@ def _field(presence: _Presence, default: Any) -> Any:
     field_specifiers=(since, until, nullable_since, tagged),
 )
 def struct(cls: type[T]) -> type[T]:
-    """Describes a part of a message."""
-    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    """Describes a part of a message.
+
+    The type checker holds it to be frozen. Comparison and representation are shared by all described classes:
+    generating them for each would be a large part of the broker's start-up time.
+    """
+    described = dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
+    for name, method in (("__eq__", _is_equal), ("__hash__", _hash), ("__repr__", _represent)):
+        setattr(described, name, method)
+    return described
+
+
+def _values(described: Any) -> tuple[Any, ...]:
+    return tuple(getattr(described, name) for name in described.__slots__)
+
+
+def _is_equal(left: Any, right: object) -> bool:
+    return type(left) is type(right) and _values(left) == _values(right)
+
+
+def _hash(described: Any) -> int:
+    return hash(_values(described))
+
+
+def _represent(described: Any) -> str:
+    fields = ", ".join(f"{name}={getattr(described, name)!r}" for name in described.__slots__)
+    return f"{type(described).__name__}({fields})"
 
 
 @dataclass_transform(

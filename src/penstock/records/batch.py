@@ -36,6 +36,7 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 
 MAX_SEQUENCE = 0x7FFFFFFF
+NO_TIMESTAMP = -1
 
 _STAMP_OFFSET = struct.Struct(">q")
 _STAMP_EPOCH = struct.Struct(">i")

@@ -37,6 +37,9 @@ MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = struct.Struct(">8sii")
 _U32 = struct.Struct(">I")
+_SNAPPY_MAX_RATIO = 64
+"""No element of the format makes more than 64 bytes: a larger claim is a lie, told before any memory is taken."""
+
 _CHUNK = 4096
 """Zstandard packs up to 30,000 to 1: the piece is small so that one piece cannot fill the memory."""
 
@@ -116,8 +119,8 @@ def _unsnappy_block(block: bytes, limit: int) -> bytes:
         shift += 7
         if not byte & 0x80:
             break
-    if claimed > limit:
-        raise CorruptBlockError(f"the snappy block claims {claimed} bytes, more than {limit}")
+    if claimed > min(limit, len(block) * _SNAPPY_MAX_RATIO):
+        raise CorruptBlockError(f"the snappy block of {len(block)} bytes claims {claimed}, the limit is {limit}")
     return bytes(snappy.decompress_raw(block))
 
 

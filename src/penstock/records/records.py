@@ -19,6 +19,8 @@ from penstock.errors import ApiError, Code
 from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header, with_header
 from penstock.records.compression import Codec, compress, decompress
 
+_MAX_U64 = (1 << 64) - 1
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -68,6 +70,8 @@ def walk(block: memoryview, count: int) -> Iterator[RecordView]:
         offset_delta, position = _varint(block, position)
         key, position = _nullable(block, position, end)
         value, position = _nullable(block, position, end)
+        if position >= end:
+            raise MalformedRecordError("a record has no room for its headers")
         yield RecordView(start, end, timestamp_delta, offset_delta, key, value, position)
         position = end
     if position != len(block):
@@ -76,7 +80,7 @@ def walk(block: memoryview, count: int) -> Iterator[RecordView]:
 
 def headers_of(block: memoryview, record: RecordView) -> Headers:
     """The headers of one record."""
-    count, position = _varint(block, record.headers_at)
+    count, position = _varint(block[: record.end], record.headers_at)
     if not 0 <= count <= record.end - position:
         raise MalformedRecordError(f"a record claims {count} headers")
     headers = []
@@ -141,6 +145,8 @@ def _varint(block: memoryview, position: int) -> tuple[int, int]:
             position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
+                if value > _MAX_U64:
+                    raise MalformedRecordError("a variable-length integer has more than 64 bits")
                 return (value >> 1) ^ -(value & 1), position
             shift += 7
             if shift > 63:

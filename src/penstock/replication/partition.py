@@ -8,6 +8,9 @@ from penstock.errors import ApiError, Code, StorageError
 from penstock.ids import TopicPartition
 from penstock.storage.contract import Appended, Log, Slice
 
+ALL_IN_SYNC = -1
+"""acks=all: the producer wants `min.insync.replicas` to have the batch."""
+
 
 class Waiter(Protocol):
     """Somebody who is told when a partition has more to read, or is gone."""
@@ -21,11 +24,13 @@ class Partition:
     Invariant: high_watermark <= log.end_offset, and it never goes back. Readers see what lies below it.
     """
 
-    __slots__ = ("_seen_size", "_waiters", "high_watermark", "is_gone", "leader_epoch", "log")
+    __slots__ = ("_waiters", "high_watermark", "in_sync", "is_gone", "leader_epoch", "log")
 
-    def __init__(self, log: Log, leader_epoch: int) -> None:
+    def __init__(self, log: Log, leader_epoch: int, in_sync: int) -> None:
         self.log = log
         self.leader_epoch = leader_epoch
+        self.in_sync = in_sync
+        """How many replicas are in sync, this one included."""
         self.high_watermark = log.visible_end
         self.is_gone = False
         self._waiters: set[Waiter] = set()
@@ -47,11 +52,16 @@ class Partition:
             raise ApiError(Code.FENCED_LEADER_EPOCH, f"epoch {epoch} is over, the leader is in {self.leader_epoch}")
         raise ApiError(Code.UNKNOWN_LEADER_EPOCH, f"epoch {epoch} is ahead of the leader's {self.leader_epoch}")
 
-    async def append(self, batch: memoryview) -> Appended:
+    async def append(self, batch: memoryview, acks: int) -> Appended:
         """Appends a producer's batch; on return it is acknowledged: readers see it, and it is as safe as the topic
         asks.
         """
         log = self.log
+        if acks == ALL_IN_SYNC and self.in_sync < log.config.min_insync_replicas:
+            raise ApiError(
+                Code.NOT_ENOUGH_REPLICAS,
+                f"{self.in_sync} replicas are in sync, the topic wants {log.config.min_insync_replicas}",
+            )
         await log.admit()
         appended = await log.append(batch, self.leader_epoch)
         visible = log.visible_end

@@ -118,6 +118,7 @@ class Replicas:
             if held is not None:
                 held.log.configure(config)
                 held.leader_epoch = partition.leader_epoch
+                held.in_sync = len(partition.in_sync)
                 continue
             try:
                 await self._engines[config.storage].create(at, topic.id, config)
@@ -145,7 +146,7 @@ class Replicas:
             for engine in self._engines.values():
                 log = engine.logs.get(at)
                 if log is not None and image.index not in partitions:
-                    partitions[image.index] = Partition(log, image.leader_epoch)
+                    partitions[image.index] = Partition(log, image.leader_epoch, len(image.in_sync))
 
     def _why_not(self, topic: str, index: int) -> ApiError:
         known = self._image.topics.get(topic) if self._image else None

@@ -51,11 +51,7 @@ def admit(batch: memoryview, config: TopicConfig, producers: ProducerState, now_
     """Checks one batch of a produce request; raises ApiError with what Kafka answers."""
     header = check_batch(batch)
     _check_fields(header)
-    if header.size > config.max_message_bytes:
-        raise ApiError(
-            Code.MESSAGE_TOO_LARGE,
-            f"the batch has {header.size} bytes, the topic allows {config.max_message_bytes} (max.message.bytes)",
-        )
+    _check_size(header, config)
     if "compact" in config.cleanup_policy:
         _check_keys(batch, header)
     repeat_of = None
@@ -64,6 +60,7 @@ def admit(batch: memoryview, config: TopicConfig, producers: ProducerState, now_
     if config.compression_type != "producer":
         batch = recompress(batch, CODEC_BY_SETTING[config.compression_type])
         header = read_header(batch)
+        _check_size(header, config)
     if config.message_timestamp_type == "LogAppendTime":
         stamp_append_time(batch, now_ms)
         return Admitted(batch, read_header(batch), now_ms, repeat_of)
@@ -103,6 +100,14 @@ def _check_fields(header: BatchHeader) -> None:
             )
     elif header.producer_id != -1:
         raise ApiError(Code.INVALID_RECORD, f"{header.producer_id} is no producer id")
+
+
+def _check_size(header: BatchHeader, config: TopicConfig) -> None:
+    if header.size > config.max_message_bytes:
+        raise ApiError(
+            Code.MESSAGE_TOO_LARGE,
+            f"the batch has {header.size} bytes, the topic allows {config.max_message_bytes} (max.message.bytes)",
+        )
 
 
 def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from penstock.records.batch import BatchHeader, with_header
+from penstock.records.batch import NO_TIMESTAMP, BatchHeader, with_header
 from penstock.records.compression import compress
 from penstock.records.records import records_block, walk
 
@@ -54,8 +54,9 @@ def compacted(batch: memoryview, header: BatchHeader, table: KeyTable, drop_tomb
     count, max_delta, dropped = 0, None, 0
     for record in walk(block, header.record_count):
         offset = header.base_offset + record.offset_delta
-        expired = record.value is None and offset < drop_tombstones_below
-        if expired or (record.key is not None and table.supersedes(record.key, offset)):
+        if record.key is not None and (
+            (record.value is None and offset < drop_tombstones_below) or table.supersedes(record.key, offset)
+        ):
             dropped += 1
             continue
         kept += block[record.start : record.end]
@@ -65,7 +66,10 @@ def compacted(batch: memoryview, header: BatchHeader, table: KeyTable, drop_tomb
         return batch
     if max_delta is None:
         return None
-    max_timestamp = header.max_timestamp if header.uses_append_time else header.base_timestamp + max_delta
+    max_timestamp = header.max_timestamp
+    if not header.uses_append_time:
+        # Deltas come from the producer: whatever they say, the largest timestamp does not grow and fits its field.
+        max_timestamp = min(max_timestamp, max(header.base_timestamp + max_delta, NO_TIMESTAMP))
     changed = header._replace(record_count=count, max_timestamp=max_timestamp)
     return memoryview(with_header(changed, compress(header.codec, bytes(kept))))
 

@@ -40,8 +40,6 @@ CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12
 
 # The first version in which a request may name topics by id.
 TOPIC_IDS_SINCE = 12
-MISMATCHED_ENDPOINT_TYPE = 114
-UNSUPPORTED_ENDPOINT_TYPE = 115
 CACHED_ANSWERS_MAX = 256
 
 # Whether all topics are asked for, whether ids are allowed, and the request: all that an answer depends on.
@@ -88,7 +86,7 @@ class ClusterHandlers:
         if request.endpoint_type != BROKERS:
             known = request.endpoint_type == CONTROLLERS
             return DescribeClusterResponse(
-                error_code=MISMATCHED_ENDPOINT_TYPE if known else UNSUPPORTED_ENDPOINT_TYPE,
+                error_code=Code.MISMATCHED_ENDPOINT_TYPE if known else Code.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message="This is an endpoint of a broker, not of a controller."
                 if known
                 else f"Unsupported endpoint type {request.endpoint_type}",

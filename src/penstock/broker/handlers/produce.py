@@ -17,6 +17,8 @@ from penstock.storage.admission import RefusedRecordsError
 
 logger = logging.getLogger(__name__)
 
+_BATCHES_FROM_VERSION = 3
+"""Before it, records came as message sets, a format that Kafka 4 and this broker no longer know."""
 _ZSTD_FROM_VERSION = 7
 _ATTRIBUTES_LOW_BYTE = 22
 
@@ -30,11 +32,13 @@ class ProduceHandler:
         acks, wanted = request.acks, request.partitions
         if acks not in (-1, 0, 1):
             results = [_refused(item, Code.INVALID_REQUIRED_ACKS, f"acks={acks} means nothing") for item in wanted]
+        elif version < _BATCHES_FROM_VERSION:
+            results = [_refused(item, Code.UNSUPPORTED_VERSION, f"Produce v{version}") for item in wanted]
         elif len(wanted) == 1:
-            results = [await self._append(version, wanted[0])]
+            results = [await self._append(version, acks, wanted[0])]
         else:
             # Each append starts in the order of the request; only waiting for the disk overlaps.
-            results = await asyncio.gather(*(self._append(version, item) for item in wanted))
+            results = await asyncio.gather(*(self._append(version, acks, item) for item in wanted))
         failed = any(result.error_code for result in results)
         if acks == 0:
             if failed:
@@ -44,7 +48,7 @@ class ProduceHandler:
         frame = encode_response(version, correlation_id, results)
         return Answer([frame], len(frame), failed)
 
-    async def _append(self, version: int, wanted: ProducePartition) -> ProduceResult:
+    async def _append(self, version: int, acks: int, wanted: ProducePartition) -> ProduceResult:
         topic, index, records = wanted
         try:
             if records is None or len(records) == 0:
@@ -56,7 +60,7 @@ class ProduceHandler:
             ):
                 raise ApiError(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or above")
             partition = self._replicas.find(topic, index)
-            appended = await partition.append(records)
+            appended = await partition.append(records, acks)
             return ProduceResult(
                 topic, index, 0, appended.base_offset, appended.append_time_ms, partition.log.start_offset
             )

@@ -1,0 +1,60 @@
+# Two commands do everything: `make run` and `make test`. `make help` lists the rest.
+PYTHON  ?= $(shell command -v python3.11 || command -v python3)
+VENV    := .venv
+BIN     := $(VENV)/bin
+DATA    ?= data
+SUDO    := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+STAMP   := $(VENV)/.installed
+PYTEST  ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-test run test check format bench bench-quick chaos-kill clean
+
+help: ## Show what can be done
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+setup: $(STAMP) ## Make .venv with the package in it
+
+setup-test: $(STAMP)-test ## Also what tests and benchmarks need: their libraries, kcat
+
+run: setup ## Start a broker on loopback with its data under ./data
+	@$(BIN)/penstock serve --data $(DATA)
+
+test: setup-test ## Run every test
+	$(BIN)/pytest $(PYTEST)
+
+check: setup-test ## Lint, types, import rules: under two minutes
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup-test ## Bring the code into its form
+	$(BIN)/ruff check --fix src tests bench
+	$(BIN)/ruff format src tests bench
+
+bench: setup-test ## Measure Penstock beside Kafka, RabbitMQ, NATS and Redis (about 25 minutes)
+	$(BIN)/python -m bench
+
+bench-quick: setup-test ## Measure Penstock beside Kafka (about 4 minutes)
+	$(BIN)/python -m bench --quick
+
+chaos-kill: setup-test ## Kill a broker under load, again and again, and count the messages
+	$(BIN)/python -m tests.durability.kill_rounds
+
+clean: ## Remove .venv and caches; data stays
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq python3-venv; }
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(STAMP)-test: $(STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,dev,bench]'
+	@command -v kcat >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq kcat; } || echo "kcat is missing: its tests are skipped"
+	@touch $@

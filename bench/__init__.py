@@ -1,0 +1,1 @@
+"""Measures Penstock beside Apache Kafka and other brokers, in one run on one machine."""

@@ -1,0 +1,112 @@
+"""The command: `python -m bench`."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import signal
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench import machine, plan
+from bench.report.files import Header, write
+from bench.report.table import terminal
+from bench.servers.kafka import DEFAULT_VERSION, KafkaServer
+from bench.servers.nats import NatsServer
+from bench.servers.penstock import PenstockServer
+from bench.servers.process import Server, adopt_orphans
+from bench.servers.rabbitmq import RabbitServer
+from bench.servers.redis import RedisServer
+from bench.session import Session
+from bench.target import Target
+
+ROOT = Path(__file__).parent.parent
+CACHE = ROOT / ".cache" / "bench"
+DOCS = ROOT / "docs" / "benchmarks"
+OPEN_FILES = 8192
+KNOWN = {"penstock", "kafka", "rabbitmq", "nats", "redis"}
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _names(only: str, *, smoke: bool, peers: bool) -> set[str]:
+    if only:
+        names = set(only.split(","))
+        if names - KNOWN:
+            raise typer.BadParameter(f"unknown: {', '.join(sorted(names - KNOWN))}; known: {', '.join(sorted(KNOWN))}")
+        return names
+    if smoke:
+        return {"penstock"}
+    return KNOWN if peers else {"penstock", "kafka"}
+
+
+def _target(text: str) -> Target:
+    name, separator, address = text.partition("=")
+    if not separator or ":" not in address:
+        raise typer.BadParameter("a target is name=host:port")
+    return Target(name=name, protocol="kafka", address=address, version="as found running")
+
+
+def main(
+    quick: Annotated[bool, typer.Option(help="Penstock and Kafka, goals only, about three minutes.")] = False,
+    smoke: Annotated[bool, typer.Option(help="Penstock alone, seconds: does the program work?")] = False,
+    only: Annotated[str, typer.Option(help="Comma-separated: penstock, kafka, rabbitmq, nats, redis.")] = "",
+    peers: Annotated[bool, typer.Option(help="Also RabbitMQ, NATS and Redis (full runs only).")] = True,
+    target: Annotated[list[str] | None, typer.Option(help="name=host:port of a running Kafka-protocol server.")] = None,
+    kafka_version: Annotated[str, typer.Option(help="Apache Kafka's version.")] = DEFAULT_VERSION,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder for the brokers' data; on the disk to measure.")] = None,
+) -> None:
+    """Measure Penstock beside Apache Kafka and other brokers."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    adopt_orphans()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(OPEN_FILES, hard), hard))
+    console = Console()
+    names = _names(only, smoke=smoke, peers=peers and not quick)
+    base = data or CACHE / "data"
+    base.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=base))
+    facts = machine.facts()
+    session = Session(console, folder)
+    compared: dict[str, Server] = {"penstock": PenstockServer(), "kafka": KafkaServer(CACHE, kafka_version)}
+    alone: dict[str, Server] = {"rabbitmq": RabbitServer(), "nats": NatsServer(), "redis": RedisServer()}
+    chosen = (plan.smoke if smoke else plan.quick if quick else plan.full)(folder)
+    try:
+        running = [_target(text) for text in target or ()]
+        session.measure(chosen, [server for name, server in compared.items() if name in names], running)
+        for name, server in alone.items():
+            if name in names:
+                session.measure(plan.peers(folder), [server])
+    except KeyboardInterrupt:
+        console.print("interrupted; what was started is stopped")
+        raise typer.Exit(130) from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    console.print(terminal(session.results, session.targets))
+    for note in session.results.notes + session.results.failures:
+        console.print(f"- {note}", markup=False)
+    where = out or (None if smoke else DOCS)
+    if where:
+        header = Header(
+            date=datetime.now(UTC).strftime("%Y-%m-%d"),
+            plan=chosen.name,
+            machine=facts,
+            versions=session.versions,
+            clients=session.clients,
+        )
+        write(where, header, session.results, session.targets)
+    if session.results.failures or not session.targets:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""What is measured: one file a question, each returning plain figures."""

@@ -1,0 +1,20 @@
+"""The protocols by name."""
+
+from __future__ import annotations
+
+from bench.client.amqp import AmqpDialect
+from bench.client.driver import Dialect
+from bench.client.kafka import KafkaDialect
+from bench.client.nats import NatsDialect
+from bench.client.redis import RedisDialect
+
+
+def dialect(name: str) -> Dialect:
+    """The protocol called `name`."""
+    known: dict[str, Dialect] = {
+        "kafka": KafkaDialect(),
+        "amqp": AmqpDialect(),
+        "nats": NatsDialect(),
+        "redis": RedisDialect(),
+    }
+    return known[name]

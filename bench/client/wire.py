@@ -1,0 +1,75 @@
+"""The smallest Kafka conversation by hand: is this server answering Metadata and acknowledging Produce?
+
+librdkafka waits 100 ms and more between its own attempts, too coarse to time a start-up; here a connection
+can be tried every few milliseconds. Versions are the oldest that every current broker still answers:
+ApiVersions 0, Metadata 4 (creates the topic), Produce 3.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+import crc32c
+
+from bench.client.driver import NotReady
+
+_PRODUCE, _METADATA, _API_VERSIONS = 0, 3, 18
+
+
+def _string(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack(">h", len(raw)) + raw
+
+
+def _call(link: socket.socket, api: int, version: int, body: bytes) -> bytes:
+    """One request, one response body (header v0: the correlation id alone)."""
+    header = struct.pack(">hhi", api, version, 7) + _string("bench")
+    link.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+    (size,) = struct.unpack(">i", _exactly(link, 4))
+    return _exactly(link, size)[4:]
+
+
+def _exactly(link: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = link.recv(size - len(data))
+        if not part:
+            raise ConnectionResetError("closed by the server")
+        data += part
+    return data
+
+
+def one_record_batch(value: bytes) -> bytes:
+    """A record batch (magic 2) with one record without key and headers; `value` under 50 bytes."""
+    record = b"\x00\x00\x00\x01" + bytes([len(value) << 1]) + value + b"\x00"
+    record = bytes([len(record) << 1]) + record
+    now = time.time_ns() // 1_000_000
+    checked = struct.pack(">hiqqqhii", 0, 0, now, now, -1, -1, -1, 1) + record
+    tail = struct.pack(">ibI", -1, 2, crc32c.crc32c(checked)) + checked
+    return struct.pack(">qi", 0, len(tail)) + tail
+
+
+def metadata_and_produce(address: tuple[str, int], topic: str, timeout_s: float = 5) -> None:
+    """Ask for a topic and append one record to it with acks=1; raises unless both succeed."""
+    with socket.create_connection(address, timeout_s) as link:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        answer = _call(link, _METADATA, 4, struct.pack(">i", 1) + _string(topic) + b"\x01")
+        # The topic's error code is followed by its name, and its partitions by nothing longer.
+        at = answer.rfind(_string(topic))
+        if at < 2 or struct.unpack_from(">h", answer, at - 2)[0] != 0:
+            raise NotReady("the topic is not there yet")
+        batch = one_record_batch(b"ready")
+        body = struct.pack(">hhii", -1, 1, 5000, 1) + _string(topic) + struct.pack(">iii", 1, 0, len(batch))
+        answer = _call(link, _PRODUCE, 3, body + batch)
+        (code,) = struct.unpack_from(">h", answer, 4 + len(_string(topic)) + 4 + 4)
+        if code:
+            raise NotReady(f"produce answered {code}")
+
+
+def idle_connection(address: tuple[str, int]) -> socket.socket:
+    """A connection that has said who it is (ApiVersions) and then stays silent."""
+    link = socket.create_connection(address, 10)
+    _call(link, _API_VERSIONS, 0, b"")
+    return link

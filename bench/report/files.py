@@ -1,0 +1,92 @@
+"""The files of a run: latest.json (every figure), latest.md (the table), latest.svg (the ratios)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.measure import Results
+from bench.report.plot import draw
+from bench.report.table import BASE, OURS, rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a reader must know beside the figures."""
+
+    date: str
+    plan: str
+    machine: Mapping[str, str | int | float]
+    versions: Mapping[str, str]
+    clients: Mapping[str, str]
+
+
+def write(folder: Path, header: Header, results: Results, targets: Sequence[str]) -> None:
+    """Write the three files, replacing the last run's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "latest.json").write_text(json.dumps(_document(header, results, targets), indent=1) + "\n")
+    (folder / "latest.md").write_text(_markdown(header, results, targets))
+    draw(folder / "latest.svg", results)
+
+
+def _document(header: Header, results: Results, targets: Sequence[str]) -> dict[str, object]:
+    figures = []
+    for key, measure in results.measures.items():
+        seen = results.values.get(key, {})
+        figures.append(
+            {
+                "measure": measure.label,
+                "unit": measure.unit,
+                "better": "higher" if measure.higher_is_better else "lower",
+                "goal_ratio": measure.goal,
+                "ratio_to_kafka": results.ratio(key, OURS, BASE),
+                "targets": {
+                    target: {
+                        "median": results.median(key, target),
+                        "best": results.best(key, target),
+                        "rounds": [round(value, 4) for value in seen[target]],
+                    }
+                    for target in targets
+                    if target in seen
+                },
+            }
+        )
+    return {
+        "date": header.date,
+        "plan": header.plan,
+        "machine": dict(header.machine),
+        "versions": dict(header.versions),
+        "clients": dict(header.clients),
+        "figures": figures,
+        "notes": results.notes,
+        "failures": results.failures,
+    }
+
+
+def _markdown(header: Header, results: Results, targets: Sequence[str]) -> str:
+    lines = [
+        "# Latest benchmark run",
+        "",
+        f"{header.date}, {header.plan} run. Median of the rounds, best round in brackets; the ratio is",
+        "Penstock's median to Apache Kafka's in the same run. How to read and rerun it: [README](README.md).",
+        "",
+        "| machine | |",
+        "|---|---|",
+        *(f"| {name.replace('_', ' ')} | {value} |" for name, value in header.machine.items()),
+        "",
+        "| broker | version | client |",
+        "|---|---|---|",
+        *(f"| {name} | {header.versions[name]} | {header.clients[name]} |" for name in targets),
+        "",
+        "| measure | unit | " + " | ".join(targets) + " | ratio to Kafka | goal |",
+        "|---|---|" + "---:|" * len(targets) + "---:|---:|",
+    ]
+    marks = {True: " ✓", False: " ✗", None: ""}
+    for row in rows(results, targets):
+        cells = " | ".join(row.cells)
+        lines.append(f"| {row.label} | {row.unit} | {cells} | {row.ratio}{marks[row.met]} | {row.goal} |")
+    if results.notes or results.failures:
+        lines += ["", "Notes:", "", *(f"- {note}" for note in results.notes + results.failures)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,72 @@
+"""The report as rows of text: the same cells for the terminal and for markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from bench.measure import Results
+
+OURS = "Penstock"
+BASE = "Apache Kafka"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measure with a cell a target."""
+
+    label: str
+    unit: str
+    cells: tuple[str, ...]
+    ratio: str
+    goal: str
+    met: bool | None
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, thousands separated."""
+    if value is None:
+        return "–"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def rows(results: Results, targets: Sequence[str]) -> Iterator[Row]:
+    """Rows in the order they were measured; medians, with the best round in brackets."""
+    for key, measure in results.measures.items():
+        if measure.detail or key not in results.values:
+            continue
+        cells = []
+        for target in targets:
+            median, best = results.median(key, target), results.best(key, target)
+            several = len(results.values[key].get(target, ())) > 1
+            cells.append(f"{number(median)} ({number(best)})" if several else number(median))
+        ratio = results.ratio(key, OURS, BASE)
+        sign = "≥" if measure.higher_is_better else "≤"
+        yield Row(
+            label=measure.label,
+            unit=measure.unit,
+            cells=tuple(cells),
+            ratio="" if ratio is None else f"{ratio:.2f}",
+            goal="" if measure.goal is None else f"{sign} {measure.goal:g}",
+            met=None if ratio is None else measure.meets(ratio),
+        )
+
+
+def terminal(results: Results, targets: Sequence[str]) -> Table:
+    """The table for a person at a terminal."""
+    table = Table(title="median (best)", header_style="bold")
+    table.add_column("measure")
+    table.add_column("unit", style="dim")
+    for target in targets:
+        table.add_column(target, justify="right")
+    table.add_column("ratio to Kafka", justify="right")
+    table.add_column("goal", justify="right", style="dim")
+    colours = {True: "green", False: "red", None: "default"}
+    for row in rows(results, targets):
+        ratio = f"[{colours[row.met]}]{row.ratio}[/]" if row.ratio else ""
+        table.add_row(row.label, row.unit, *row.cells, ratio, row.goal)
+    return table

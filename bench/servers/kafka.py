@@ -1,0 +1,117 @@
+"""Apache Kafka from its published jars: one KRaft node with the settings and JVM flags that Kafka ships.
+
+The jars come by coordinates through Maven into a cache folder. Two things differ from the shipped
+`server.properties`: listeners are on loopback, and deleted topics leave the disk after a second instead of a
+minute, so that one case's data is gone before the next is measured.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+from bench.servers.packages import ensure_command
+from bench.servers.process import Launch, ServerError, free_ports
+
+DEFAULT_VERSION = "4.3.1"
+# What kafka-server-start.sh and kafka-run-class.sh pass when nothing is set.
+JVM_FLAGS = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>bench</groupId><artifactId>kafka</artifactId><version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+_PROPERTIES = """process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+inter.broker.listener.name=PLAINTEXT
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs={data}
+num.partitions=1
+num.recovery.threads.per.data.dir=2
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+log.segment.delete.delay.ms=1000
+"""
+
+
+class KafkaServer:
+    """One Kafka version."""
+
+    name = "Apache Kafka"
+    protocol = "kafka"
+
+    def __init__(self, cache: Path, version: str = DEFAULT_VERSION) -> None:
+        self.version = version
+        self._cache = cache / f"kafka-{version}"
+
+    def obtain(self) -> None:
+        """Have Java and the jars."""
+        ensure_command("java", "default-jre-headless")
+        libs = self._cache / "libs"
+        if any(libs.glob("kafka_2.13-*.jar")):
+            return
+        ensure_command("mvn", "maven")
+        self._cache.mkdir(parents=True, exist_ok=True)
+        pom = self._cache / "pom.xml"
+        pom.write_text(_POM.format(version=self.version))
+        # Copied beside and moved at the end, so that a broken-off download is not taken for a whole one.
+        fetched = self._cache / "fetched"
+        command = ["mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
+        command += ["-DincludeScope=runtime", f"-DoutputDirectory={fetched}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        if done.returncode:
+            raise ServerError(f"Maven could not resolve Kafka {self.version}: {done.stdout[-400:]}")
+        shutil.rmtree(libs, ignore_errors=True)
+        fetched.rename(libs)
+
+    def prepare(self, folder: Path) -> Launch:
+        """Write the configuration and format the storage; not part of the start-up time."""
+        folder.mkdir(parents=True)
+        broker, controller = free_ports(2)
+        properties = folder / "server.properties"
+        properties.write_text(_PROPERTIES.format(broker=broker, controller=controller, data=folder / "data"))
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # With an equals sign: an id may begin with a dash.
+        command = self._java("kafka.tools.StorageTool", "format", "--standalone", f"--cluster-id={cluster}")
+        command += ["-c", str(properties)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            raise ServerError(f"Kafka's storage could not be formatted: {(done.stdout + done.stderr)[-400:]}")
+        start = self._java("kafka.Kafka", str(properties), flags=JVM_FLAGS)
+        return Launch(address=f"127.0.0.1:{broker}", command=tuple(start), folder=folder)
+
+    def _java(self, main: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
+        return ["java", *flags, "-cp", f"{self._cache / 'libs'}/*", main, *arguments]

@@ -1,0 +1,119 @@
+"""A server process that this program started: its ports, its CPU and memory, and its end.
+
+A server gets a session of its own, so that Ctrl-C reaches only the benchmark, which then stops what it
+started; should the benchmark itself be killed, the kernel ends the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from bench.servers.usage import end, members
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class ServerError(Exception):
+    """A server could not be obtained or did not start; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A server ready to be started, on storage of its own."""
+
+    address: str
+    command: tuple[str, ...]
+    folder: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+class Server(Protocol):
+    """A kind of broker."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def protocol(self) -> str: ...
+
+    @property
+    def version(self) -> str:
+        """Known after `obtain`."""
+        ...
+
+    def obtain(self) -> None:
+        """Install or find what is needed, or raise ServerError with the reason."""
+        ...
+
+    def prepare(self, folder: Path) -> Launch:
+        """Make fresh storage and settings in a folder that does not exist yet."""
+        ...
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now; held together while picking, so that they differ."""
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            ports.append(int(probe.getsockname()[1]))
+        return ports
+
+
+def adopt_orphans() -> None:
+    """Have the kernel hand us the children of servers that ended first, so that we can end and reap them."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class ServerProcess:
+    """One running server."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._log = launch.folder / "server.log"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                launch.command,
+                cwd=launch.folder,
+                env={**os.environ, **launch.env},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raise with the end of the log if the process is gone."""
+        code = self._process.poll()
+        if code is not None:
+            tail = self._log.read_text(errors="replace")[-800:]
+            raise ServerError(f"server exited with {code}: {tail}")
+
+    def stop(self, grace_s: float = 20) -> None:
+        """SIGTERM, wait, then SIGKILL what is left of the tree."""
+        family = members(self.pid)
+        if self._process.poll() is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace_s)
+        end(family, grace_s)
+        self._process.wait(grace_s)

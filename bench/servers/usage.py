@@ -1,0 +1,44 @@
+"""A process and all its children: their CPU time, resident memory, and end."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import psutil  # type: ignore[import-untyped]
+
+
+def members(pid: int) -> list[psutil.Process]:
+    """The process and its children, root first; empty if it is gone."""
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def cpu_s(pid: int) -> float:
+    """User plus system seconds so far."""
+    total = 0.0
+    for member in members(pid):
+        with suppress(psutil.NoSuchProcess):
+            times = member.cpu_times()
+            # A child that ended meanwhile is in its parent's children times.
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def rss_mb(pid: int) -> float:
+    """Resident memory in MB (10^6 bytes)."""
+    total = 0
+    for member in members(pid):
+        with suppress(psutil.NoSuchProcess):
+            total += member.memory_info().rss
+    return total / 1e6
+
+
+def end(family: list[psutil.Process], grace_s: float) -> None:
+    """Kill what is left; psutil knows a process by its start time too, so a reused id is left alone."""
+    for member in family:
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
+    psutil.wait_procs(family, timeout=grace_s)

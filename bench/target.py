@@ -1,0 +1,76 @@
+"""A broker under measurement: running, addressed, and perhaps started by us."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.client.dialects import dialect
+from bench.client.driver import NotReady
+from bench.servers.process import Server, ServerProcess
+
+START_LIMIT_S = 90.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One column of the report. A server that somebody else runs has neither process nor kind."""
+
+    name: str
+    protocol: str
+    address: str
+    version: str = ""
+    server: Server | None = None
+    process: ServerProcess | None = None
+    folder: Path | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None
+
+    def stop(self) -> None:
+        if self.process:
+            self.process.stop()
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def start(server: Server, folder: Path) -> tuple[Target, float]:
+    """Start a server on fresh storage; returns it with the seconds until it acknowledged a first message."""
+    launch = server.prepare(folder)
+    begin = time.monotonic()
+    process = ServerProcess(launch)
+    try:
+        _until_ready(server.protocol, launch.address, process)
+    except BaseException:
+        process.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    took = time.monotonic() - begin
+    target = Target(
+        name=server.name,
+        protocol=server.protocol,
+        address=launch.address,
+        version=server.version,
+        server=server,
+        process=process,
+        folder=folder,
+    )
+    return target, took
+
+
+def _until_ready(protocol: str, address: str, process: ServerProcess) -> None:
+    speech = dialect(protocol)
+    deadline = time.monotonic() + START_LIMIT_S
+    while True:
+        try:
+            speech.probe(address)
+            return
+        except (OSError, NotReady, struct.error):
+            process.check()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.002)

@@ -1,0 +1,1 @@
+"""What tests of running programs share: real brokers, raw connections, and waiting for a condition."""

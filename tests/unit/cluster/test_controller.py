@@ -1,0 +1,313 @@
+"""The controller over the embedded tree: what is committed, what is told, what survives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster import controller as controller_module
+from penstock.cluster import nodes
+from penstock.cluster.controller import Controller, ControllerSettings
+from penstock.cluster.coordination import Change, Create, Put
+from penstock.cluster.embedded import EmbeddedCoordination
+from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
+from penstock.cluster.settings import Increment, Operation, OperationKind, Replacement
+from penstock.cluster.topics import MorePartitions, NewTopic, TopicRules
+from penstock.config.broker import BrokerSettings, Config, Limits
+from penstock.errors import ApiError, Code, ConfigError, ConflictError, CoordinationError
+from penstock.ids import BrokerId, new_topic_id
+
+BROKER = BrokerId(1)
+INFO = BrokerInfo(BROKER, "127.0.0.1", 9092)
+SETTINGS = ControllerSettings("cluster", BROKER, TopicRules(default_partitions=2))
+
+
+class Tree(EmbeddedCoordination):
+    """An embedded tree that can be told to fail, or to let somebody else write first."""
+
+    failures: int = 0
+    interference: Sequence[Sequence[Change]] = ()
+
+    async def commit(self, *changes: Change) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise CoordinationError("the disk is gone")
+        if self.interference:
+            first, *self.interference = self.interference
+            await super().commit(*first)
+        await super().commit(*changes)
+
+
+@pytest.fixture
+async def tree(tmp_path: Path) -> AsyncIterator[Tree]:
+    tree = await Tree.open(tmp_path / "coordination.db")
+    assert isinstance(tree, Tree)
+    yield tree
+    await tree.close()
+
+
+@pytest.fixture
+async def controller(tree: Tree) -> Controller:
+    return await started(tree)
+
+
+async def started(tree: Tree, settings: ControllerSettings = SETTINGS) -> Controller:
+    controller = Controller(tree, settings)
+    await controller.start()
+    await controller.register_broker(INFO)
+    return controller
+
+
+def foreign_topic(name: str) -> TopicImage:
+    return TopicImage(name, new_topic_id(), (PartitionImage(0, BROKER, 0, (BROKER,), (BROKER,)),))
+
+
+def code(result: object) -> Code:
+    assert isinstance(result, ApiError)
+    return result.code
+
+
+class TestStart:
+    async def test_a_new_tree_gives_an_empty_image(self, tree: Tree) -> None:
+        image = await Controller(tree, SETTINGS).start()
+        assert (image.cluster_id, image.controller) == ("cluster", BROKER)
+        assert (dict(image.topics), dict(image.brokers), dict(image.broker_settings)) == ({}, {}, {})
+
+    async def test_before_the_start_there_is_no_image(self, tree: Tree) -> None:
+        with pytest.raises(RuntimeError):
+            _ = Controller(tree, SETTINGS).image
+
+    async def test_everything_is_there_after_a_restart(self, tree: Tree, controller: Controller) -> None:
+        await controller.create_topics([NewTopic("a", overrides={"retention.ms": "5"}), NewTopic("b", 1)])
+        await controller.delete_topics(["b"])
+        await controller.alter_broker_settings(
+            {None: Replacement({"log.retention.ms": "7"}), BROKER: Replacement({"log.roll.ms": "8"})}
+        )
+        again = await started(tree)
+        before, after = controller.image, again.image
+        assert after.topics == before.topics
+        assert after.topic_names_by_id == before.topic_names_by_id == {before.topics["a"].id: "a"}
+        assert after.brokers == before.brokers == {BROKER: INFO}
+        assert after.broker_settings == before.broker_settings == {"log.retention.ms": "7"}
+        assert after.settings_of(BROKER) == {"log.retention.ms": "7", "log.roll.ms": "8"}
+
+    async def test_a_tree_of_another_cluster_is_refused(self, tree: Tree, controller: Controller) -> None:
+        with pytest.raises(ConfigError, match="belongs to cluster cluster"):
+            await Controller(tree, ControllerSettings("other", BROKER)).start()
+
+    async def test_settings_of_a_later_version_are_refused(self, tree: Tree, controller: Controller) -> None:
+        await tree.commit(Create(nodes.settings_path(BROKER), b'{"from.the.future":"1"}'))
+        with pytest.raises(CoordinationError, match=r"from\.the\.future"):
+            await Controller(tree, SETTINGS).start()
+
+    def test_its_settings_come_from_the_configuration(self) -> None:
+        config = Config(
+            broker=BrokerSettings(id=4, default_partitions=6),
+            limits=Limits(partitions_per_topic=7, partitions=8),
+            topic={"retention.ms": "5"},
+        )
+        settings = ControllerSettings.of(config, "cluster")
+        assert settings == ControllerSettings("cluster", BrokerId(4), TopicRules(6, 1, 7, 8), {"retention.ms": "5"})
+
+
+class TestTopics:
+    async def test_each_item_of_a_batch_stands_for_itself(self, controller: Controller) -> None:
+        results = await controller.create_topics(
+            [NewTopic("a"), NewTopic("bad name"), NewTopic("a.b"), NewTopic("a_b")]
+        )
+        assert results["a"] == controller.image.topics["a"]
+        assert code(results["bad name"]) is Code.INVALID_TOPIC_EXCEPTION
+        assert code(results["a_b"]) is Code.INVALID_TOPIC_EXCEPTION
+        assert sorted(controller.image.topics) == ["a", "a.b"]
+
+    async def test_topics_are_found_by_id(self, controller: Controller) -> None:
+        await controller.create_topics([NewTopic("a"), NewTopic("b")])
+        image = controller.image
+        assert image.topic_by_id(image.topics["b"].id) is image.topics["b"]
+        assert image.topic_by_id(new_topic_id()) is None
+
+    async def test_a_topic_created_again_has_another_id(self, controller: Controller) -> None:
+        await controller.create_topics([NewTopic("a")])
+        first = controller.image.topics["a"].id
+        assert await controller.delete_topics(["a"]) == {"a": None}
+        await controller.create_topics([NewTopic("a")])
+        assert controller.image.topics["a"].id != first
+        assert list(controller.image.topic_names_by_id.values()) == ["a"]
+
+    async def test_deleting_an_unknown_topic_is_refused_beside_one_that_goes(self, controller: Controller) -> None:
+        await controller.create_topics([NewTopic("a")])
+        results = await controller.delete_topics(["a", "b"])
+        assert results["a"] is None
+        assert code(results["b"]) is Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert dict(controller.image.topics) == {}
+
+    async def test_a_topic_is_deleted_only_under_the_id_it_has(self, controller: Controller) -> None:
+        await controller.create_topics([NewTopic("a")])
+        results = await controller.delete_topics(["a"], ids={"a": new_topic_id()})
+        assert code(results["a"]) is Code.UNKNOWN_TOPIC_ID
+        results = await controller.delete_topics(["a"], ids={"a": controller.image.topics["a"].id})
+        assert results == {"a": None}
+
+    async def test_validating_changes_nothing_and_says_what_would_be(self, tree: Tree, controller: Controller) -> None:
+        before = controller.image
+        results = await controller.create_topics([NewTopic("a"), NewTopic("")], validate_only=True)
+        topic = results["a"]
+        assert isinstance(topic, TopicImage) and len(topic.partitions) == 2
+        assert code(results[""]) is Code.INVALID_TOPIC_EXCEPTION
+        assert controller.image is before
+        assert await tree.children(nodes.TOPICS) == []
+
+    async def test_partitions_are_added(self, controller: Controller) -> None:
+        await controller.create_topics([NewTopic("a", 1)])
+        results = await controller.create_partitions([MorePartitions("a", 3), MorePartitions("b", 3)])
+        assert results["a"] is None
+        assert code(results["b"]) is Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert len(controller.image.topics["a"].partitions) == 3
+        await controller.create_partitions([MorePartitions("a", 9)], validate_only=True)
+        assert len(controller.image.topics["a"].partitions) == 3
+
+    async def test_concurrent_creates_of_one_name_have_one_winner(self, controller: Controller) -> None:
+        results = await asyncio.gather(*(controller.create_topics([NewTopic("a")]) for _ in range(10)))
+        created = [result["a"] for result in results if isinstance(result["a"], TopicImage)]
+        assert created == [controller.image.topics["a"]]
+
+
+class TestSettings:
+    async def test_topic_settings_are_altered_one_topic_at_a_time(self, controller: Controller) -> None:
+        await controller.create_topics([NewTopic("a"), NewTopic("b", overrides={"segment.ms": "5"})])
+        increment = Increment((Operation("retention.ms", OperationKind.SET, "9"),))
+        results = await controller.alter_topic_settings(
+            {"a": Replacement({"no.such": "1"}), "b": increment, "c": increment}
+        )
+        assert code(results["a"]) is Code.INVALID_CONFIG
+        assert results["b"] is None
+        assert code(results["c"]) is Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert controller.image.topics["b"].overrides == {"segment.ms": "5", "retention.ms": "9"}
+
+    async def test_new_topics_are_checked_against_dynamic_defaults(self, controller: Controller) -> None:
+        await controller.alter_broker_settings({None: Replacement({"log.cleaner.max.compaction.lag.ms": "50"})})
+        results = await controller.create_topics([NewTopic("a", overrides={"min.compaction.lag.ms": "60"})])
+        assert code(results["a"]) is Code.INVALID_CONFIG
+
+    async def test_a_broker_setting_is_refused_beside_one_that_goes_through(self, controller: Controller) -> None:
+        results = await controller.alter_broker_settings(
+            {None: Replacement({"broker.id": "2"}), BROKER: Replacement({"log.retention.ms": "1"})}
+        )
+        assert code(results[None]) is Code.INVALID_REQUEST
+        assert results[BROKER] is None
+        assert controller.image.broker_settings == {}
+        assert controller.image.settings_of(BROKER) == {"log.retention.ms": "1"}
+
+
+class TestSubscribers:
+    async def test_they_see_old_and_new_in_order(self, controller: Controller) -> None:
+        seen: list[tuple[MetadataImage, MetadataImage]] = []
+        controller.subscribe(lambda old, new: seen.append((old, new)))
+        first = controller.image
+        await controller.create_topics([NewTopic("a")])
+        await controller.delete_topics(["a"])
+        assert [sorted(new.topics) for _, new in seen] == [["a"], []]
+        assert seen[0][0] is first
+        assert seen[0][1] is seen[1][0]
+        assert seen[1][1] is controller.image
+        assert first.version < seen[0][1].version < seen[1][1].version
+
+    async def test_a_change_that_changes_nothing_is_not_told(self, controller: Controller) -> None:
+        await controller.create_topics([NewTopic("a")])
+        seen: list[MetadataImage] = []
+        controller.subscribe(lambda old, new: seen.append(new))
+        await controller.register_broker(INFO)
+        await controller.create_topics([NewTopic("a")])
+        await controller.alter_topic_settings({"a": Replacement({})})
+        await controller.alter_broker_settings({None: Replacement({})})
+        assert seen == []
+
+    async def test_one_that_raises_does_not_keep_the_others_from_hearing(self, controller: Controller) -> None:
+        def fail(old: MetadataImage, new: MetadataImage) -> None:
+            raise RuntimeError("subscriber")
+
+        seen: list[MetadataImage] = []
+        controller.subscribe(fail)
+        unsubscribe = controller.subscribe(lambda old, new: seen.append(new))
+        await controller.create_topics([NewTopic("a")])
+        assert seen == [controller.image]
+        unsubscribe()
+        await controller.create_topics([NewTopic("b")])
+        assert len(seen) == 1
+
+    async def test_a_change_whose_caller_is_cancelled_is_still_told(self, controller: Controller) -> None:
+        told = asyncio.Event()
+        controller.subscribe(lambda old, new: told.set())
+        caller = asyncio.create_task(controller.create_topics([NewTopic("a")]))
+        await asyncio.sleep(0)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        await controller.close()
+        assert told.is_set()
+        assert list(controller.image.topics) == ["a"]
+
+
+class TestConflicts:
+    async def test_what_somebody_else_wrote_is_read_before_deciding_again(
+        self, tree: Tree, controller: Controller
+    ) -> None:
+        theirs = foreign_topic("a")
+        tree.interference = [[Create(nodes.topic_path("a"), nodes.encode_topic(theirs))]]
+        results = await controller.create_topics([NewTopic("a"), NewTopic("b")])
+        assert code(results["a"]) is Code.TOPIC_ALREADY_EXISTS
+        assert controller.image.topics["a"] == theirs
+        assert sorted(controller.image.topics) == ["a", "b"]
+
+    async def test_a_conflict_that_does_not_end_is_given_up(self, tree: Tree, controller: Controller) -> None:
+        await controller.alter_broker_settings({None: Replacement({"log.retention.ms": "1"})})
+        tree.interference = [
+            [Put(nodes.DEFAULT_SETTINGS, b"{}", version)] for version in range(1, controller_module.ATTEMPTS + 1)
+        ]
+        with pytest.raises(ConflictError):
+            await controller.alter_broker_settings({None: Replacement({"log.retention.ms": "2"})})
+        assert tree.interference == []
+        await controller.alter_broker_settings({None: Replacement({"log.retention.ms": "3"})})
+        assert controller.image.broker_settings == {"log.retention.ms": "3"}
+
+    async def test_after_a_failed_commit_the_tree_is_read_again(self, tree: Tree, controller: Controller) -> None:
+        tree.failures = 1
+        with pytest.raises(CoordinationError, match="disk is gone"):
+            await controller.create_topics([NewTopic("a")])
+        assert "a" not in controller.image.topics
+        # As if the commit had been made after all, its acknowledgement lost.
+        theirs = foreign_topic("a")
+        await tree.commit(Create(nodes.topic_path("a"), nodes.encode_topic(theirs)))
+        results = await controller.create_topics([NewTopic("a")])
+        assert code(results["a"]) is Code.TOPIC_ALREADY_EXISTS
+        assert controller.image.topics["a"] == theirs
+
+
+class TestProducerIds:
+    async def test_blocks_never_overlap_also_across_restarts(self, tree: Tree, controller: Controller) -> None:
+        blocks = await asyncio.gather(*(controller.allocate_producer_ids(100) for _ in range(5)))
+        again = await started(tree)
+        blocks.append(await again.allocate_producer_ids(50))
+        blocks.append(await controller.allocate_producer_ids(1))
+        ids = [id for block in blocks for id in block]
+        assert len(ids) == len(set(ids)) == 551
+        assert min(ids) == 0
+
+    async def test_a_failed_commit_hands_nothing_out(self, tree: Tree, controller: Controller) -> None:
+        tree.failures = 1
+        with pytest.raises(CoordinationError):
+            await controller.allocate_producer_ids(10)
+        assert await controller.allocate_producer_ids(10) == range(10)
+
+    async def test_somebody_else_taking_ids_meanwhile_is_taken_into_account(
+        self, tree: Tree, controller: Controller
+    ) -> None:
+        tree.interference = [[Put(nodes.PRODUCER_IDS, nodes.encode_next_producer_id(1000), 0)]]
+        assert await controller.allocate_producer_ids(10) == range(1000, 1010)
+
+    async def test_an_empty_block_is_refused(self, controller: Controller) -> None:
+        with pytest.raises(ValueError):
+            await controller.allocate_producer_ids(0)

@@ -1,0 +1,89 @@
+"""The values of the coordination tree's nodes."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cluster import nodes
+from penstock.cluster.metadata import BrokerInfo, PartitionImage, TopicImage
+from penstock.errors import CoordinationError
+from penstock.ids import BrokerId
+
+broker_ids = st.integers(0, 2**31 - 1).map(BrokerId)
+partitions = st.builds(
+    PartitionImage,
+    index=st.just(0),
+    leader=broker_ids,
+    leader_epoch=st.integers(0, 2**31 - 1),
+    replicas=st.lists(broker_ids, min_size=1).map(tuple),
+    in_sync=st.lists(broker_ids).map(tuple),
+)
+settings = st.dictionaries(st.text(), st.text())
+
+
+@given(st.uuids(), st.lists(partitions, min_size=1), settings, st.booleans())
+def test_a_topic_reads_back_as_it_was_written(
+    id: UUID, parts: list[PartitionImage], overrides: dict[str, str], internal: bool
+) -> None:
+    numbered = tuple(
+        PartitionImage(index, part.leader, part.leader_epoch, part.replicas, part.in_sync)
+        for index, part in enumerate(parts)
+    )
+    topic = TopicImage("orders", id, numbered, overrides, internal)
+    assert nodes.decode_topic("orders", nodes.encode_topic(topic)) == topic
+
+
+@given(st.builds(BrokerInfo, broker_ids, st.text(), st.integers(0, 65535), st.none() | st.text()))
+def test_a_broker_reads_back_as_it_was_written(broker: BrokerInfo) -> None:
+    assert nodes.decode_broker(broker.id, nodes.encode_broker(broker)) == broker
+
+
+@given(settings)
+def test_settings_read_back_as_they_were_written(values: dict[str, str]) -> None:
+    assert nodes.decode_settings("/settings/default", nodes.encode_settings(values)) == values
+
+
+def test_the_same_topic_is_always_the_same_readable_bytes() -> None:
+    id = UUID("01234567-89ab-cdef-0123-456789abcdef")
+    replicas = (BrokerId(1), BrokerId(2))
+    topic = TopicImage(
+        "orders",
+        id,
+        (PartitionImage(0, BrokerId(1), 5, replicas, replicas[:1]),),
+        {"retention.ms": "1", "cleanup.policy": "delete"},
+    )
+    assert nodes.encode_topic(topic) == (
+        b'{"id":"01234567-89ab-cdef-0123-456789abcdef","internal":false,'
+        b'"overrides":{"cleanup.policy":"delete","retention.ms":"1"},'
+        b'"partitions":[{"in_sync":[1],"leader":1,"leader_epoch":5,"replicas":[1,2]}]}'
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"id": "nonsense", "internal": false, "overrides": {}, "partitions": []}',
+        b'{"id": 5, "internal": false, "overrides": {}, "partitions": []}',
+        b'{"id": "01234567-89ab-cdef-0123-456789abcdef", "internal": false, "overrides": {"a": 1}, "partitions": []}',
+        b'{"id": "01234567-89ab-cdef-0123-456789abcdef", "internal": false, "overrides": {}, '
+        b'"partitions": [{"in_sync":[true],"leader":1,"leader_epoch":5,"replicas":[1]}]}',
+    ],
+)
+def test_a_value_that_does_not_parse_names_its_node(value: bytes) -> None:
+    with pytest.raises(CoordinationError, match="/topics/orders"):
+        nodes.decode_topic("orders", value)
+
+
+def test_settings_have_a_path_for_all_brokers_and_one_for_each() -> None:
+    assert nodes.settings_path(None) == "/settings/default"
+    assert nodes.broker_of_settings(nodes.settings_path(BrokerId(12))) == 12
+    with pytest.raises(CoordinationError, match="/settings/other"):
+        nodes.broker_of_settings("/settings/other")
