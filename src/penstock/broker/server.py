@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import signal
+import sys
 from collections.abc import Callable
 
 import uvloop
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 def serve(loaded: Loaded, on_ready: Callable[[str, str], None]) -> int:
     """Runs a broker until it is told to stop; gives the exit status. ConfigError if it cannot start."""
+    # Compaction and look-ups run Python in threads: they may keep the event loop waiting this long, not 5 ms.
+    sys.setswitchinterval(0.001)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(loaded, on_ready))
     return 0

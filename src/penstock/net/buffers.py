@@ -27,7 +27,7 @@ class Allowance:
         return bool(self._waiting)
 
     def take(self, count: int) -> bool:
-        """True if `count` bytes were granted. One request larger than everything is granted when nothing else is out."""
+        """True if `count` bytes were granted; one that is larger than everything is, when nothing else is out."""
         if self.used + count <= self._limit or self.used == 0:
             self.used += count
             return True

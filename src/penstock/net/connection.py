@@ -167,6 +167,8 @@ class Connection:
                     self._tell_idle()
         except ProtocolError as error:
             logger.info("connection closed", extra=fields(host=self.host, reason=str(error)))
+            if self._out:
+                self._send()  # the answers to the requests before the bad one
             self.close()
         except Exception:
             logger.exception("connection closed after an error in the broker", extra=fields(host=self.host))
