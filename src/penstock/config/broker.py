@@ -165,6 +165,48 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """[groups]: consumer groups and their offsets."""
+
+    offsets_partitions: int = field(
+        default=16,
+        metadata=meaning("Partitions of the internal topic that holds groups and offsets.", high=INT_MAX),
+    )
+    initial_rebalance_delay_ms: int = field(
+        default=500, metadata=meaning("Milliseconds that a group's first member waits for others.", low=0)
+    )
+    min_session_timeout_ms: int = field(
+        default=6_000, metadata=meaning("Shortest session that a member may ask for.", high=INT_MAX)
+    )
+    max_session_timeout_ms: int = field(
+        default=1_800_000, metadata=meaning("Longest session that a member may ask for.", high=INT_MAX)
+    )
+    max_members: int = field(default=10_000, metadata=meaning("Members of one group."))
+    group_bytes: int = field(
+        default=6_291_456,
+        metadata=meaning(
+            "Bytes that the members of one group may say of themselves, and bytes of a leader's plan for them.",
+            low=1024,
+            # Both go into one record, with the names of up to max_members.
+            high=7_340_032,
+        ),
+    )
+    groups_per_partition: int = field(
+        default=20_000, metadata=meaning("Groups in one partition of the internal topic.")
+    )
+    offsets_per_group: int = field(default=100_000, metadata=meaning("Partitions that one group may have offsets in."))
+    offset_metadata_bytes: int = field(
+        default=4096, metadata=meaning("Characters of metadata that may be stored with a committed offset.", low=0)
+    )
+    offsets_retention_ms: int = field(
+        default=604_800_000, metadata=meaning("Milliseconds that offsets outlive the last member of their group.")
+    )
+    offsets_check_ms: int = field(
+        default=600_000, metadata=meaning("Milliseconds between two looks for offsets that are void.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoggingSettings:
     """[logging]: what the broker says on standard error."""
 
@@ -189,12 +231,21 @@ class Config:
     broker: BrokerSettings = BrokerSettings()
     limits: Limits = Limits()
     log: LogSettings = LogSettings()
+    groups: GroupSettings = GroupSettings()
     topic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     logging: LoggingSettings = LoggingSettings()
 
 
-SECTIONS: Mapping[str, type[BrokerSettings | Limits | LogSettings | LoggingSettings]] = MappingProxyType(
-    {"broker": BrokerSettings, "limits": Limits, "log": LogSettings, "logging": LoggingSettings}
+SECTIONS: Mapping[str, type[BrokerSettings | Limits | LogSettings | GroupSettings | LoggingSettings]] = (
+    MappingProxyType(
+        {
+            "broker": BrokerSettings,
+            "limits": Limits,
+            "log": LogSettings,
+            "groups": GroupSettings,
+            "logging": LoggingSettings,
+        }
+    )
 )
 
 

@@ -110,7 +110,7 @@ _SETTINGS = (
         default="10485760",
         low=4,
         synonym="log.index.size.max.bytes",
-        doc="Bytes an offset index may reach before a new segment is begun.",
+        doc="No effect here: an index is bounded by segment.bytes and index.interval.bytes and is never too large.",
     ),
     Setting(
         name="index.interval.bytes",
@@ -223,7 +223,7 @@ _SETTINGS = (
         default="60000",
         low=0,
         synonym="log.segment.delete.delay.ms",
-        doc="Milliseconds between a segment leaving the log and its file leaving the disk.",
+        doc="No effect here: a file that is being read stays readable, so it leaves the disk at once.",
     ),
     Setting(
         name="preallocate",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from enum import IntEnum
 
 from cramjam import DecompressionError, lz4, snappy, zstd
@@ -40,8 +41,10 @@ _U32 = struct.Struct(">I")
 _SNAPPY_MAX_RATIO = 64
 """No element of the format makes more than 64 bytes: a larger claim is a lie, told before any memory is taken."""
 
-_CHUNK = 4096
-"""Zstandard packs up to 30,000 to 1: the piece is small so that one piece cannot fill the memory."""
+_FIRST_ROOM_BYTES = 64 * 1024
+_OUT_OF_ROOM = "failed to write whole buffer"
+_ROOM_GROWTH = 8
+"""Neither LZ4 nor Zstandard says beforehand how much it unpacks to; most batches fit at the first try."""
 
 
 class CorruptBlockError(ApiError):
@@ -61,9 +64,9 @@ def decompress(codec: int, block: memoryview | bytes, limit: int = MAX_DECOMPRES
         if codec == Codec.SNAPPY:
             return _unsnappy(bytes(block), limit)
         if codec == Codec.LZ4:
-            return _stream(lz4.Decompressor(), block, limit)
+            return _unpack(lz4.decompress_into, block, limit)
         if codec == Codec.ZSTD:
-            return _stream(zstd.Decompressor(), block, limit)
+            return _unpack(zstd.decompress_into, block, limit)
     except (zlib.error, struct.error, DecompressionError, OSError) as error:
         raise CorruptBlockError(f"the {Codec(codec).name.lower()} block does not decompress: {error}") from error
     raise ApiError(Code.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression codec {codec}")
@@ -124,15 +127,18 @@ def _unsnappy_block(block: bytes, limit: int) -> bytes:
     return bytes(snappy.decompress_raw(block))
 
 
-def _stream(unpacker: lz4.Decompressor | zstd.Decompressor, block: memoryview | bytes, limit: int) -> bytes:
-    """Feeds the block piece by piece, so that one that grows without end is stopped at the limit."""
-    total, out = 0, []
-    for start in range(0, len(block), _CHUNK):
-        unpacker.decompress(bytes(block[start : start + _CHUNK]))
-        part = bytes(unpacker.flush())
-        total += len(part)
-        if total > limit:
-            raise CorruptBlockError(f"the compressed block holds more than {limit} bytes")
-        out.append(part)
-    out.append(bytes(unpacker.finish()))
-    return b"".join(out)
+def _unpack(into: Callable[[bytes, bytearray], int], block: memoryview | bytes, limit: int) -> memoryview:
+    """Unpacks into more and more room, so that a block that grows without end is stopped at the limit."""
+    packed = bytes(block)
+    room = min(limit, max(_FIRST_ROOM_BYTES, len(packed) * _ROOM_GROWTH))
+    while True:
+        out = bytearray(room)
+        try:
+            return memoryview(out)[: into(packed, out)]
+        except DecompressionError as error:
+            # A damaged block must not be given more and more room: only one that ran out of it is tried again.
+            if _OUT_OF_ROOM not in str(error):
+                raise
+            if room == limit:
+                raise CorruptBlockError(f"the block holds more than {limit} bytes") from error
+            room = min(limit, room * _ROOM_GROWTH)

@@ -51,21 +51,24 @@ def admit(batch: memoryview, config: TopicConfig, producers: ProducerState, now_
     """Checks one batch of a produce request; raises ApiError with what Kafka answers."""
     header = check_batch(batch)
     _check_fields(header)
-    _check_size(header, config)
+    if len(batch) > config.max_message_bytes:
+        raise _too_large(len(batch), config)
     if "compact" in config.cleanup_policy:
         _check_keys(batch, header)
-    repeat_of = None
-    if header.producer_id >= 0:
-        repeat_of = producers.check(header)
+    if header.producer_id >= 0 and (first := producers.check(header)) is not None:
+        # Nothing is asked of it that may have changed since it was taken, and it keeps the time it was given then.
+        append_time_ms = first.timestamp_ms if config.message_timestamp_type == "LogAppendTime" else -1
+        return Admitted(batch, header, append_time_ms, first.base_offset)
     if config.compression_type != "producer":
         batch = recompress(batch, CODEC_BY_SETTING[config.compression_type])
         header = read_header(batch)
-        _check_size(header, config)
+        if len(batch) > config.max_message_bytes:
+            raise _too_large(len(batch), config)
     if config.message_timestamp_type == "LogAppendTime":
         stamp_append_time(batch, now_ms)
-        return Admitted(batch, read_header(batch), now_ms, repeat_of)
+        return Admitted(batch, read_header(batch), now_ms, None)
     _check_timestamps(header, config, now_ms)
-    return Admitted(batch, header, -1, repeat_of)
+    return Admitted(batch, header, -1, None)
 
 
 def check_batch(batch: memoryview) -> BatchHeader:
@@ -102,12 +105,11 @@ def _check_fields(header: BatchHeader) -> None:
         raise ApiError(Code.INVALID_RECORD, f"{header.producer_id} is no producer id")
 
 
-def _check_size(header: BatchHeader, config: TopicConfig) -> None:
-    if header.size > config.max_message_bytes:
-        raise ApiError(
-            Code.MESSAGE_TOO_LARGE,
-            f"the batch has {header.size} bytes, the topic allows {config.max_message_bytes} (max.message.bytes)",
-        )
+def _too_large(size: int, config: TopicConfig) -> ApiError:
+    return ApiError(
+        Code.MESSAGE_TOO_LARGE,
+        f"the batch has {size} bytes, the topic allows {config.max_message_bytes} (max.message.bytes)",
+    )
 
 
 def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:

@@ -8,14 +8,86 @@ rewritten batch keeps its base offset and its last offset delta, and its records
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
+from penstock.config.topic import TopicConfig
 from penstock.records.batch import NO_TIMESTAMP, BatchHeader, with_header
 from penstock.records.compression import compress
 from penstock.records.records import records_block, walk
 
+_FORMAT = 1
+_MAX_PASSES_NOTED = 32
+
 KEY_BYTES_IN_MEMORY = 160
 """What one key takes in the table: a 16-byte digest, an int and their place in a dict."""
+
+
+class Stretch(NamedTuple):
+    """A part of a log that is compacted as a whole or not at all, as far as the decision needs to know it."""
+
+    next_offset: int
+    size: int
+    first_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionState:
+    """How far compaction has come, and when each stretch was reached first."""
+
+    cleaned: int = 0
+    passes: tuple[tuple[int, int], ...] = ()
+    """(offset reached, when), ascending in both."""
+
+    def is_due(self, closed: Sequence[Stretch], config: TopicConfig, now_ms: int) -> bool:
+        """Whether a pass over these stretches is worth it now."""
+        dirty = [stretch for stretch in closed if stretch.next_offset > self.cleaned and stretch.size]
+        if not dirty:
+            return self._tombstones_due(config, now_ms)
+        if now_ms - dirty[0].first_timestamp_ms > config.max_compaction_lag_ms:
+            return True
+        dirty_bytes = sum(stretch.size for stretch in dirty)
+        return dirty_bytes / sum(stretch.size for stretch in closed) >= config.min_cleanable_dirty_ratio
+
+    def _tombstones_due(self, config: TopicConfig, now_ms: int) -> bool:
+        """A log without new records still gets one pass when tombstones of the last one have expired."""
+        if not self.passes:
+            return False
+        reached, at_ms = self.passes[-1]
+        was_last_pass_for_them = len(self.passes) > 1 and self.passes[-2][0] == reached
+        return not was_last_pass_for_them and now_ms - at_ms >= config.delete_retention_ms
+
+    def after_pass(self, reached: int, now_ms: int) -> CompactionState:
+        passes = [*self.passes, (reached, now_ms)]
+        if len(passes) > _MAX_PASSES_NOTED:
+            # The two passes that are closest in time become one that counts from the later time: a tombstone stays a
+            # little longer, never shorter. The last two are left alone, they say whether the last brought anything.
+            closest = min(range(len(passes) - 2), key=lambda at: (passes[at + 1][1] - passes[at][1], -at))
+            del passes[closest]
+        return CompactionState(reached, tuple(passes))
+
+    def tombstones_end(self, now_ms: int, delete_retention_ms: int) -> int:
+        """Tombstones below this offset have been there long enough."""
+        expired = [reached for reached, at_ms in self.passes if now_ms - at_ms >= delete_retention_ms]
+        return max(expired, default=0)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({"format": _FORMAT, "cleaned": self.cleaned, "passes": self.passes}).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> CompactionState:
+        """ValueError if the content is not a compaction state."""
+        try:
+            data = json.loads(content)
+            if data["format"] != _FORMAT:
+                raise ValueError(f"format {data['format']} is not known here")
+            passes = tuple((int(reached), int(at_ms)) for reached, at_ms in data["passes"])
+            return cls(int(data["cleaned"]), passes)
+        except (KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"not a compaction state: {error!r}") from error
 
 
 class KeyTable:

@@ -81,7 +81,7 @@ class Log(ABC):
     @property
     @abstractmethod
     def visible_end(self) -> int:
-        """Readers may see what lies below: the end of the log or, where acknowledged means flushed, of what is flushed."""
+        """Readers may see what lies below: the end of the log or, where acknowledged means flushed, of the flushed."""
 
     @abstractmethod
     async def admit(self) -> None:

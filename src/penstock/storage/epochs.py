@@ -7,6 +7,7 @@ KIP-320).
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -74,7 +75,11 @@ class EpochHistory:
     @classmethod
     def from_text(cls, text: str) -> EpochHistory:
         """ValueError if the text is not an epochs file."""
-        starts = [EpochStart(*map(int, line.split())) for line in text.splitlines() if line.strip()]
-        if starts != sorted(set(starts)):
-            raise ValueError("leader epochs out of order")
+        starts = []
+        for line in text.splitlines():
+            epoch, start_offset = map(int, line.split())
+            starts.append(EpochStart(epoch, start_offset))
+        for before, after in pairwise(starts):
+            if after.epoch <= before.epoch or after.start_offset <= before.start_offset:
+                raise ValueError("leader epochs out of order")
         return cls(starts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from itertools import takewhile
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,12 +14,12 @@ from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code
 from penstock.ids import TopicId, TopicPartition
 from penstock.records.batch import BatchHeader, read_header, stamp
-from penstock.records.records import records_block, walk
 from penstock.storage.admission import admit
-from penstock.storage.compaction import KeyTable, compacted
+from penstock.storage.compaction import CompactionState, KeyTable, Stretch, compacted
 from penstock.storage.contract import NOTHING, Appended, Engine, Log, Slice, TimedOffset
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
+from penstock.storage.times import first_at, max_of
 
 
 class _Held(NamedTuple):
@@ -50,9 +51,7 @@ class MemoryLog(Log):
         self._settings = settings
         self._held: list[_Held] = []
         self._size_bytes = 0
-        self._compacted_end = 0
-        self._tombstones: list[tuple[int, int]] = []
-        """(offset reached, when) of each compaction, as in the segmented engine."""
+        self._compaction = CompactionState()
 
     @property
     def size_bytes(self) -> int:
@@ -78,7 +77,7 @@ class MemoryLog(Log):
         self._size_bytes += len(held.batch)
         self.end_offset = held.header.next_offset
         if held.header.producer_id >= 0:
-            self.producers.remember(held.header, base_offset)
+            self.producers.remember(held.header, base_offset, now_ms)
         self.epochs.begin(leader_epoch, base_offset)
         return Appended(base_offset, held.header.last_offset, admitted.append_time_ms)
 
@@ -100,25 +99,24 @@ class MemoryLog(Log):
 
     async def find_time(self, timestamp_ms: int) -> TimedOffset | None:
         for held in self._held:
-            header = held.header
-            if header.max_timestamp < timestamp_ms or header.last_offset < self.start_offset:
-                continue
-            if header.uses_append_time:
-                offset = max(header.base_offset, self.start_offset)
-                return TimedOffset(offset, header.max_timestamp, header.leader_epoch)
-            block = records_block(memoryview(held.batch), header)
-            for record in walk(block, header.record_count):
-                timestamp = header.base_timestamp + record.timestamp_delta
-                offset = header.base_offset + record.offset_delta
-                if timestamp >= timestamp_ms and offset >= self.start_offset:
-                    return TimedOffset(offset, timestamp, header.leader_epoch)
+            if held.header.max_timestamp >= timestamp_ms:
+                found = first_at(memoryview(held.batch), held.header, timestamp_ms, self.start_offset)
+                if found is not None:
+                    return found
         return None
 
     async def find_max_timestamp(self) -> TimedOffset | None:
-        largest = max((held.header.max_timestamp for held in self._held), default=-1)
-        return await self.find_time(largest) if largest >= 0 else None
+        largest: TimedOffset | None = None
+        for held in self._held:
+            if largest is None or held.header.max_timestamp > largest.timestamp_ms:
+                found = max_of(memoryview(held.batch), held.header, self.start_offset)
+                if found is not None and (largest is None or found.timestamp_ms > largest.timestamp_ms):
+                    largest = found
+        return largest
 
     async def trim(self, start_offset: int) -> None:
+        if start_offset > self.end_offset:
+            raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {start_offset} is above the end {self.end_offset}")
         self.start_offset = max(self.start_offset, start_offset)
         self.epochs.trim(self.start_offset)
         gone = 0
@@ -141,7 +139,9 @@ class MemoryLog(Log):
         oldest_ms = self._clock.now_ms() - self.config.retention_ms
         for held in self._held:
             surplus -= len(held.batch)
-            too_old = self.config.retention_ms >= 0 and held.header.max_timestamp < oldest_ms
+            # A batch without a timestamp is as old as its append.
+            newest_ms = held.header.max_timestamp if held.header.max_timestamp >= 0 else held.appended_ms
+            too_old = self.config.retention_ms >= 0 and newest_ms < oldest_ms
             too_much = self.config.retention_bytes >= 0 and surplus >= 0
             if not too_old and not too_much:
                 break
@@ -151,20 +151,25 @@ class MemoryLog(Log):
     async def compact(self) -> bool:
         """All but the last batch, which stands for the active segment."""
         now_ms = self._clock.now_ms()
-        config = self.config
-        closed = [h for h in self._held[:-1] if h.appended_ms <= now_ms - config.min_compaction_lag_ms]
-        if "compact" not in config.cleanup_policy or not closed:
+        config, state = self.config, self._compaction
+        if "compact" not in config.cleanup_policy:
             return False
-        expired = [end for end, at_ms in self._tombstones if now_ms - at_ms >= config.delete_retention_ms]
-        dirty = [held for held in closed if held.header.next_offset > self._compacted_end]
-        drop_below = max(expired, default=0)
-        dirty_ratio = sum(len(h.batch) for h in dirty) / sum(len(h.batch) for h in closed)
-        if dirty_ratio < config.min_cleanable_dirty_ratio and not expired:
+        youngest_ms = now_ms - config.min_compaction_lag_ms
+        closed = list(
+            takewhile(
+                lambda held: not config.min_compaction_lag_ms or held.header.max_timestamp <= youngest_ms,
+                self._held[:-1],
+            )
+        )
+        stretches = [Stretch(h.header.next_offset, len(h.batch), h.header.max_timestamp) for h in closed]
+        if not state.is_due(stretches, config, now_ms):
             return False
         table = KeyTable(self._settings.compaction_memory_bytes)
-        for held in dirty:
-            if not table.add(memoryview(held.batch), held.header):
+        table.end_offset = state.cleaned
+        for held in closed:
+            if held.header.next_offset > state.cleaned and not table.add(memoryview(held.batch), held.header):
                 break
+        drop_below = state.tombstones_end(now_ms, config.delete_retention_ms)
         kept = []
         for held in closed:
             batch = compacted(memoryview(held.batch), held.header, table, drop_below)
@@ -172,9 +177,7 @@ class MemoryLog(Log):
                 kept.append(_Held(read_header(batch), bytes(batch), held.appended_ms))
         self._held[: len(closed)] = kept
         self._size_bytes = sum(len(held.batch) for held in self._held)
-        self._compacted_end = max(self._compacted_end, table.end_offset)
-        self._tombstones = [found for found in self._tombstones if found[0] > drop_below]
-        self._tombstones.append((self._compacted_end, now_ms))
+        self._compaction = state.after_pass(table.end_offset, now_ms)
         return True
 
 

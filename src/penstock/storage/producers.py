@@ -23,8 +23,8 @@ _MAGIC = b"PSPR"
 _FORMAT = 1
 _PREAMBLE = struct.Struct(">4sBI")
 _COUNT = struct.Struct(">I")
-_PRODUCER = struct.Struct(">qhqB")
-_BATCH = struct.Struct(">iiq")
+_PRODUCER = struct.Struct(">qhqiB")
+_BATCH = struct.Struct(">iiqq")
 
 
 class ProducedBatch(NamedTuple):
@@ -33,16 +33,20 @@ class ProducedBatch(NamedTuple):
     first_sequence: int
     last_sequence: int
     base_offset: int
+    timestamp_ms: int
+    """The batch's largest timestamp: where the log stamps the time of the append, that time."""
 
 
 class ProducerEntry:
     """One producer as a log knows it."""
 
-    __slots__ = ("batches", "epoch", "last_timestamp_ms")
+    __slots__ = ("batches", "epoch", "first_sequence", "last_seen_ms")
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, first_sequence: int) -> None:
         self.epoch = epoch
-        self.last_timestamp_ms = -1
+        self.first_sequence = first_sequence
+        """Where the numbers seen in this epoch began; from there on they have no gap."""
+        self.last_seen_ms = -1
         self.batches: deque[ProducedBatch] = deque(maxlen=BATCHES_KEPT)
 
 
@@ -59,8 +63,8 @@ class ProducerState:
     def entries(self) -> Iterator[tuple[int, ProducerEntry]]:
         return iter(self._entries.items())
 
-    def check(self, header: BatchHeader) -> int | None:
-        """None if the batch may be appended, its first base offset if it is a repeat, ApiError if it is out of order."""
+    def check(self, header: BatchHeader) -> ProducedBatch | None:
+        """None if the batch may be appended, its first copy if it is a repeat, ApiError if it is out of order."""
         entry = self._entries.get(header.producer_id)
         if entry is None:
             # Nothing is known: a new producer, or one whose records have all expired. Any sequence may begin.
@@ -83,47 +87,53 @@ class ProducerState:
         last_sequence = header.last_sequence
         for batch in entry.batches:
             if batch.first_sequence == header.base_sequence and batch.last_sequence == last_sequence:
-                return batch.base_offset
-        behind = (last.last_sequence - last_sequence) & MAX_SEQUENCE
-        if 0 <= behind < MAX_SEQUENCE >> 1 and header.base_sequence <= last_sequence:
+                return batch
+        # Clients take "repeated, too late to say where it is" for success: it must be certain that all of it was taken.
+        seen = (last.last_sequence - entry.first_sequence) & MAX_SEQUENCE
+        behind_first = (last.last_sequence - header.base_sequence) & MAX_SEQUENCE
+        behind_last = (last.last_sequence - last_sequence) & MAX_SEQUENCE
+        if behind_last <= behind_first <= seen:
             raise ApiError(
                 Code.DUPLICATE_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence {header.base_sequence} again, too late to say where it is",
+                f"producer {header.producer_id} sent sequence {header.base_sequence} again, too late to say where",
             )
         raise _out_of_order(header, expected)
 
-    def remember(self, header: BatchHeader, base_offset: int) -> None:
+    def remember(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """Takes an appended or replayed batch into account."""
         entry = self._entries.pop(header.producer_id, None)
         if entry is None or entry.epoch != header.producer_epoch:
-            entry = ProducerEntry(header.producer_epoch)
+            entry = ProducerEntry(header.producer_epoch, header.base_sequence)
             if len(self._entries) >= self._max_producers:
                 del self._entries[next(iter(self._entries))]
-        entry.last_timestamp_ms = header.max_timestamp
-        entry.batches.append(ProducedBatch(header.base_sequence, header.last_sequence, base_offset))
+        entry.last_seen_ms = now_ms
+        entry.batches.append(
+            ProducedBatch(header.base_sequence, header.last_sequence, base_offset, header.max_timestamp)
+        )
         self._entries[header.producer_id] = entry
 
     def expire(self, before_ms: int) -> None:
-        """Forgets producers that have sent nothing since `before_ms`."""
-        for producer_id in [i for i, entry in self._entries.items() if entry.last_timestamp_ms < before_ms]:
-            del self._entries[producer_id]
+        """Forgets producers that have sent nothing since `before_ms`.
 
-    def clear(self) -> None:
-        self._entries.clear()
+        The broker's clock counts: the timestamps in a producer's records say nothing about when it was here.
+        """
+        for producer_id in [i for i, entry in self._entries.items() if entry.last_seen_ms < before_ms]:
+            del self._entries[producer_id]
 
     def snapshot(self) -> bytes:
         """The state as the bytes of a `.producers` file."""
         body = bytearray(_COUNT.pack(len(self._entries)))
         for producer_id, entry in self._entries.items():
-            body += _PRODUCER.pack(producer_id, entry.epoch, entry.last_timestamp_ms, len(entry.batches))
+            body += _PRODUCER.pack(
+                producer_id, entry.epoch, entry.last_seen_ms, entry.first_sequence, len(entry.batches)
+            )
             for batch in entry.batches:
                 body += _BATCH.pack(*batch)
         return _PREAMBLE.pack(_MAGIC, _FORMAT, crc32c(bytes(body))) + bytes(body)
 
     def restore(self, snapshot: bytes) -> None:
         """Replaces the state by that of a snapshot; ValueError if the snapshot is damaged."""
-        entries = read_snapshot(snapshot)
-        self._entries = entries
+        self._entries = read_snapshot(snapshot)
 
 
 def read_snapshot(snapshot: bytes) -> dict[int, ProducerEntry]:
@@ -135,14 +145,21 @@ def read_snapshot(snapshot: bytes) -> dict[int, ProducerEntry]:
         raise ValueError("not a producer snapshot of a format known here")
     if crc32c(snapshot[_PREAMBLE.size :]) != crc:
         raise ValueError("the producer snapshot's CRC does not match")
-    (count,) = _COUNT.unpack_from(snapshot, _PREAMBLE.size)
-    position = _PREAMBLE.size + _COUNT.size
+    try:
+        return _read_entries(snapshot, _PREAMBLE.size)
+    except struct.error as error:
+        raise ValueError(f"the producer snapshot ends early: {error}") from error
+
+
+def _read_entries(snapshot: bytes, position: int) -> dict[int, ProducerEntry]:
+    (count,) = _COUNT.unpack_from(snapshot, position)
+    position += _COUNT.size
     entries = {}
     for _ in range(count):
-        producer_id, epoch, last_timestamp_ms, batches = _PRODUCER.unpack_from(snapshot, position)
+        producer_id, epoch, last_seen_ms, first_sequence, batches = _PRODUCER.unpack_from(snapshot, position)
         position += _PRODUCER.size
-        entry = ProducerEntry(epoch)
-        entry.last_timestamp_ms = last_timestamp_ms
+        entry = ProducerEntry(epoch, first_sequence)
+        entry.last_seen_ms = last_seen_ms
         for _ in range(batches):
             entry.batches.append(ProducedBatch(*_BATCH.unpack_from(snapshot, position)))
             position += _BATCH.size

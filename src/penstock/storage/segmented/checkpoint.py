@@ -39,7 +39,7 @@ def load(files: Files, folder: Path) -> Checkpoint:
         return Checkpoint()
     try:
         return decode(content)
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         logger.warning("checkpoint ignored, all logs will be read", extra=fields(reason=str(error)))
         return Checkpoint()
 
@@ -57,12 +57,21 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 
 def decode(content: bytes) -> Checkpoint:
-    """ValueError, KeyError or TypeError if the content is not a checkpoint."""
-    data = json.loads(content)
-    if data["format"] != _FORMAT:
-        raise ValueError(f"format {data['format']} is not known here")
-    logs = {
-        name: LogPoint(int(point["start"]), int(point["recovery"]), int(point["end"]))
-        for name, point in data["logs"].items()
-    }
-    return Checkpoint(clean=bool(data["clean"]), logs=logs)
+    """ValueError if the content is not a checkpoint."""
+    try:
+        data = json.loads(content)
+        if data["format"] != _FORMAT:
+            raise ValueError(f"format {data['format']} is not known here")
+        logs = {name: _point(name, point) for name, point in data["logs"].items()}
+        return Checkpoint(clean=data["clean"] is True, logs=logs)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not a checkpoint: {error!r}") from error
+
+
+def _point(name: str, data: Mapping[str, object]) -> LogPoint:
+    start, recovery, end = (data[key] for key in ("start", "recovery", "end"))
+    if not (isinstance(start, int) and isinstance(recovery, int) and isinstance(end, int)):
+        raise ValueError(f"{name} has an offset that is no number")
+    if not (0 <= start <= end and 0 <= recovery <= end):
+        raise ValueError(f"{name} has offsets that contradict each other: {start}, {recovery}, {end}")
+    return LogPoint(start, recovery, end)

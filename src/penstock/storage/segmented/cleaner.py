@@ -7,65 +7,30 @@ decides which records stay.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import ApiError, Code
 from penstock.logs import fields
 from penstock.records.batch import BatchHeader, read_header
-from penstock.storage.compaction import KeyTable, compacted
+from penstock.storage.compaction import CompactionState, KeyTable, Stretch, compacted
 from penstock.storage.segmented.files import Files
-from penstock.storage.segmented.scan import batches
+from penstock.storage.segmented.scan import Damage, survey
 from penstock.storage.segmented.segment import INDEX, LOG, TIME_INDEX, Segment, segment_name
+from penstock.storage.segmented.surroundings import Surroundings
 
 if TYPE_CHECKING:
-    from penstock.storage.segmented.log import SegmentedLog, Surroundings
+    from penstock.storage.segmented.log import SegmentedLog
 
 logger = logging.getLogger(__name__)
 
 STATE_FILE = "compaction.json"
-_FORMAT = 1
-_MAX_PASSES_NOTED = 32
+_SEGMENT = re.compile(r"(\d{20})\.log")
 _SWAP = re.compile(r"(\d{20})-(\d{20})\.swap")
 _CLEANED = re.compile(r"(\d{20})-(\d{20})\.cleaned")
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionState:
-    """How far compaction has come, and when each stretch was reached first."""
-
-    cleaned: int = 0
-    passes: tuple[tuple[int, int], ...] = ()
-
-    def after_pass(self, reached: int, now_ms: int) -> CompactionState:
-        passes = (*self.passes, (reached, now_ms))
-        if len(passes) > _MAX_PASSES_NOTED:
-            # Two stretches become one that counts from the later time: a tombstone stays longer, never shorter.
-            passes = passes[1:]
-        return CompactionState(reached, passes)
-
-    def tombstones_end(self, now_ms: int, delete_retention_ms: int) -> int:
-        """Tombstones below this offset have been there long enough."""
-        expired = [reached for reached, at_ms in self.passes if now_ms - at_ms >= delete_retention_ms]
-        return max(expired, default=0)
-
-    def to_bytes(self) -> bytes:
-        return json.dumps({"format": _FORMAT, "cleaned": self.cleaned, "passes": self.passes}).encode()
-
-    @classmethod
-    def from_bytes(cls, content: bytes | None) -> CompactionState:
-        """What the file says; a missing or unreadable one means that compaction starts over, which is harmless."""
-        try:
-            data = json.loads(content or b"")
-            passes = tuple((int(reached), int(at_ms)) for reached, at_ms in data["passes"])
-            return cls(int(data["cleaned"]), passes)
-        except (ValueError, KeyError, TypeError):
-            return cls()
 
 
 class Cleaner:
@@ -74,7 +39,8 @@ class Cleaner:
     def __init__(self, log: SegmentedLog, surroundings: Surroundings) -> None:
         self._log = log
         self._env = surroundings
-        self._running: asyncio.Future[bool] | None = None
+        self._running: asyncio.Task[bool] | None = None
+        self._complaint = ""
 
     @property
     def is_busy(self) -> bool:
@@ -84,23 +50,29 @@ class Cleaner:
         """One pass if one is due; False if not."""
         if self._running is not None:
             return False
-        self._running = asyncio.ensure_future(self._pass())
-        try:
-            return await asyncio.shield(self._running)
-        finally:
-            self._running = None
+        # A task of its own: whoever waits may be cancelled, the pass goes on and counts as running until its end.
+        self._running = asyncio.get_running_loop().create_task(
+            self._pass(), name=f"compaction {self._log.topic_partition}"
+        )
+        self._running.add_done_callback(self._ended)
+        return await asyncio.shield(self._running)
 
     async def close(self) -> None:
         if self._running is not None:
             await asyncio.wait([self._running])
 
+    def _ended(self, task: asyncio.Task[bool]) -> None:
+        self._running = None
+        self._log.drop_below_start()
+
     async def _pass(self) -> bool:
         loop = asyncio.get_running_loop()
         log, env = self._log, self._env
         now_ms = env.clock.now_ms()
-        state = CompactionState.from_bytes(env.files.read(log.folder / STATE_FILE))
+        state = load_state(env.files, log.folder)
         segments = self._closed_segments(now_ms, state)
-        if not segments or not self._is_due(segments, state, now_ms):
+        stretches = [Stretch(segment.next_offset, segment.size, segment.first_timestamp) for segment in segments]
+        if not state.is_due(stretches, log.config, now_ms):
             return False
         start_offset = log.start_offset
         drop_below = state.tombstones_end(now_ms, log.config.delete_retention_ms)
@@ -110,10 +82,7 @@ class Cleaner:
                 env.clean_pool, self._rewrite, segments, state.cleaned, start_offset, drop_below
             )
         except ApiError as error:
-            logger.error(
-                "compaction stopped at a batch that cannot be read",
-                extra=fields(log=str(log.topic_partition), error=str(error)),
-            )
+            self._complain(error)
             return False
         after = 0
         for old, new in groups:
@@ -128,8 +97,17 @@ class Cleaner:
         )
         return True
 
+    def _complain(self, error: ApiError) -> None:
+        """Once for each reason: the next pass will stop at the same batch."""
+        if str(error) != self._complaint:
+            self._complaint = str(error)
+            logger.error(
+                "compaction stopped at a batch that cannot be read",
+                extra=fields(log=str(self._log.topic_partition), error=str(error)),
+            )
+
     def _closed_segments(self, now_ms: int, state: CompactionState) -> list[Segment]:
-        """Segments that a pass may touch: all but the active one, and none with records younger than the lag asked for."""
+        """Segments that a pass may touch: all but the active one, and none with records younger than the lag asked."""
         log = self._log
         config = log.config
         active = log.segments[-1]
@@ -143,29 +121,10 @@ class Cleaner:
             log.roll()
         segments = []
         for segment in log.segments[:-1]:
-            if segment.max_timestamp > now_ms - config.min_compaction_lag_ms:
+            if config.min_compaction_lag_ms and segment.max_timestamp > now_ms - config.min_compaction_lag_ms:
                 break
             segments.append(segment)
         return segments
-
-    def _is_due(self, segments: list[Segment], state: CompactionState, now_ms: int) -> bool:
-        config = self._log.config
-        dirty = [segment for segment in segments if segment.next_offset > state.cleaned and segment.size]
-        total = sum(segment.size for segment in segments)
-        if not dirty:
-            return self._tombstones_due(state, now_ms)
-        if now_ms - dirty[0].first_timestamp > config.max_compaction_lag_ms:
-            return True
-        dirty_bytes = sum(segment.size for segment in dirty)
-        return dirty_bytes / total >= config.min_cleanable_dirty_ratio
-
-    def _tombstones_due(self, state: CompactionState, now_ms: int) -> bool:
-        """A log without new records still gets one pass when tombstones of the last one have expired."""
-        if not state.passes:
-            return False
-        reached, at_ms = state.passes[-1]
-        was_last_pass_for_them = len(state.passes) > 1 and state.passes[-2][0] == reached
-        return not was_last_pass_for_them and now_ms - at_ms >= self._log.config.delete_retention_ms
 
     def _rewrite(
         self, segments: list[Segment], cleaned: int, start_offset: int, drop_below: int
@@ -176,10 +135,14 @@ class Cleaner:
         for segment in segments:
             if segment.next_offset > cleaned and not _note_keys(segment, table, cleaned):
                 break
-        groups = [
-            (group, self._write_group(group, table, start_offset, drop_below)) for group in self._groups(segments)
-        ]
-        return table.end_offset, groups
+        files, folder, groups = self._env.files, self._log.folder, self._groups(segments)
+        try:
+            written = [(group, self._write_group(group, table, start_offset, drop_below)) for group in groups]
+        except BaseException:
+            for group in groups:
+                files.remove(folder / _span_name(group, ".cleaned"))
+            raise
+        return table.end_offset, written
 
     def _groups(self, segments: list[Segment]) -> list[list[Segment]]:
         """Neighbours that fit into one segment together are merged."""
@@ -214,20 +177,30 @@ class Cleaner:
                 new.note(read_header(kept), header.base_offset, position, self._log.config.index_interval_bytes)
         out.sync()
         new.next_offset = group[-1].next_offset
-        new.synced_size = new.written_back = new.size
+        new.synced_size = new.written_back = new.hot_from = new.size
         if new.first_timestamp < 0:
             new.first_timestamp = group[0].first_timestamp
         return new
 
 
+def load_state(files: Files, folder: Path) -> CompactionState:
+    """How far compaction has come; a missing or unreadable note means that it starts over, which is harmless."""
+    content = files.read(folder / STATE_FILE)
+    if content is None:
+        return CompactionState()
+    try:
+        return CompactionState.from_bytes(content)
+    except ValueError as error:
+        logger.warning("compaction starts over", extra=fields(folder=folder.name, reason=str(error)))
+        return CompactionState()
+
+
 def _all_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Every batch of a segment, or an error: what cannot be read must not be compacted away."""
-    position = 0
-    for position, header, batch in batches(segment.file, 0, segment.size):
-        yield header, batch
-        position += header.size
-    if position != segment.size:
-        raise ApiError(Code.CORRUPT_MESSAGE, f"{segment.path().name} is damaged at position {position}")
+    for found in survey(segment.file, 0, segment.size, segment.base_offset - 1, segment.next_offset):
+        if isinstance(found, Damage):
+            raise ApiError(Code.CORRUPT_MESSAGE, f"{segment.path().name} is damaged at position {found.start}")
+        yield found.header, found.batch
 
 
 def _note_keys(segment: Segment, table: KeyTable, from_offset: int) -> bool:
@@ -244,6 +217,9 @@ def _span_name(group: list[Segment], suffix: str) -> str:
 
 def _swap_files(files: Files, folder: Path, old: list[Segment], new: Segment) -> None:
     """From the rename to `.swap` on, the new segment counts, whatever happens."""
+    for segment in old:
+        # Readers go on with the old content until the log is told; by then its name may stand for the new one.
+        segment.pin()
     swap = folder / _span_name(old, ".swap")
     files.rename(folder / _span_name(old, ".cleaned"), swap)
     files.sync_folder(folder)
@@ -254,14 +230,14 @@ def _swap_files(files: Files, folder: Path, old: list[Segment], new: Segment) ->
 def finish_swaps(files: Files, folder: Path) -> None:
     """After a crash: drops what was not finished, finishes what was decided."""
     names = files.list_folder(folder)
-    for name in names:
+    bases = [int(found[1]) for found in map(_SEGMENT.fullmatch, names) if found]
+    for name in sorted(names):
         if _CLEANED.fullmatch(name):
             files.remove(folder / name)
         elif found := _SWAP.fullmatch(name):
             base, end = int(found[1]), int(found[2])
-            replaced = [int(n[:20]) for n in names if n.endswith(LOG) and base <= int(n[:20]) < end]
             logger.info("interrupted compaction finished", extra=fields(folder=folder.name, swap=name))
-            _finish_swap(files, folder, folder / name, replaced)
+            _finish_swap(files, folder, folder / name, [b for b in bases if b == base or base <= b < end])
 
 
 def _finish_swap(files: Files, folder: Path, swap: Path, replaced: list[int]) -> None:
@@ -270,5 +246,7 @@ def _finish_swap(files: Files, folder: Path, swap: Path, replaced: list[int]) ->
         for suffix in (LOG, INDEX, TIME_INDEX):
             if base != base_offset or suffix != LOG:
                 files.remove(folder / (segment_name(base) + suffix))
+    # What is replaced must be gone for good before the new segment looks like any other.
+    files.sync_folder(folder)
     files.rename(swap, folder / (segment_name(base_offset) + LOG))
     files.sync_folder(folder)

@@ -25,8 +25,9 @@ from penstock.storage.segmented import checkpoint, recovery
 from penstock.storage.segmented.checkpoint import Checkpoint, LogPoint
 from penstock.storage.segmented.files import Files
 from penstock.storage.segmented.flusher import Outstanding
-from penstock.storage.segmented.log import SegmentedLog, Surroundings
+from penstock.storage.segmented.log import SegmentedLog
 from penstock.storage.segmented.segment import OpenSegments
+from penstock.storage.segmented.surroundings import Surroundings
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,11 @@ class SegmentedEngine(Engine):
             start_moved=self._checkpoint_soon,
         )
         self._due = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        """Those who want to know when the next checkpoint is on disk."""
+        self._saving = asyncio.Lock()
+        self._offline: dict[str, LogPoint] = {}
+        """What the checkpoint said of logs that could not be brought back: it must be there when they are repaired."""
         self._keeper: asyncio.Task[None] | None = None
         self._is_open = False
         self._closing = False
@@ -89,18 +95,19 @@ class SegmentedEngine(Engine):
 
     async def create(self, at: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Log:
         loop = asyncio.get_running_loop()
-        log = await loop.run_in_executor(
-            self._work, recovery.create, at, topic_id, self._path(at), config, self._surroundings
-        )
+        log = await loop.run_in_executor(self._work, self._create, at, topic_id, config)
         self._logs[at] = log
+        self._offline.pop(str(at), None)
         return log
 
     async def delete(self, at: TopicPartition) -> None:
         loop = asyncio.get_running_loop()
         log = self._logs.pop(at)
         aside = log.folder.with_name(f"{log.folder.name}.{log.topic_id.hex}{_REMOVED}")
-        await log.close()
+        await log.close(is_removed=True)
         await loop.run_in_executor(self._work, self._remove, log.folder, aside)
+        # A log of the same name may follow at once: what is noted of this one must not be taken for it after a crash.
+        await self._save(clean=False)
 
     async def close(self) -> None:
         self._closing = True
@@ -108,11 +115,16 @@ class SegmentedEngine(Engine):
             self._due.set()
             await self._keeper
         results = await asyncio.gather(*(log.close() for log in self._logs.values()), return_exceptions=True)
+        clean = True
         for log, result in zip(self._logs.values(), results, strict=True):
             if isinstance(result, BaseException):
                 logger.error("log not closed cleanly", extra=fields(log=str(log.topic_partition), error=str(result)))
+            clean = clean and result is None and log.failure is None and log.recovery_offset == log.end_offset
         if self._is_open:
-            await self._save(clean=all(log.failure is None for log in self._logs.values()))
+            try:
+                await self._save(clean=clean)
+            except OSError as error:
+                logger.error("checkpoint not saved", extra=fields(error=str(error)))
         for pool in self._pools:
             pool.shutdown()
         self._logs.clear()
@@ -125,6 +137,7 @@ class SegmentedEngine(Engine):
     ) -> dict[TopicPartition, SegmentedLog]:
         files = self._files
         files.make_folder(self._folder)
+        files.sync_folder(self._folder.parent)
         saved = checkpoint.load(files, self._folder)
         present = set()
         for name in files.list_folder(self._folder):
@@ -135,16 +148,20 @@ class SegmentedEngine(Engine):
         self._set_strays_aside(present, wanted)
         logs = {}
         for at, (topic_id, config) in wanted.items():
+            point = saved.logs.get(str(at))
             try:
                 if str(at) in present:
-                    point = saved.logs.get(str(at))
                     logs[at] = recovery.recover(
                         at, topic_id, self._path(at), config, self._surroundings, point, saved.clean
                     )
                 else:
-                    logs[at] = recovery.create(at, topic_id, self._path(at), config, self._surroundings)
+                    logs[at] = self._create(at, topic_id, config)
             except (OSError, StorageError) as error:
                 logger.critical("log is offline", extra=fields(log=str(at), reason=str(error)))
+                if point is not None:
+                    # Nobody looked at it this time: after a clean stop it still counts as far as it did before.
+                    end = point.end if saved.clean else point.recovery
+                    self._offline[str(at)] = LogPoint(point.start, end, end)
         return logs
 
     def _set_strays_aside(
@@ -154,48 +171,93 @@ class SegmentedEngine(Engine):
         ids = {str(at): topic_id for at, (topic_id, _) in wanted.items()}
         for name in sorted(present):
             folder = self._folder / name
-            if name == checkpoint.NAME or name.endswith((_STRAY, ".new")):
+            if name.endswith((_STRAY, ".new")) or not self._files.is_folder(folder):
                 continue
             owner = recovery.read_identity(self._files, folder)
-            if ids.get(name) == owner and owner is not None:
-                continue
+            if name in ids and owner in (ids[name], None):
+                continue  # one that does not say whose it is is left to the recovery
             present.discard(name)
-            aside = folder.with_name(f"{name}.{owner.hex if owner else 'unknown'}{_STRAY}")
-            logger.warning("folder set aside: its topic is gone", extra=fields(folder=name, now=aside.name))
-            self._files.rename(folder, aside)
+            self._set_aside(folder, owner)
+        self._files.sync_folder(self._folder)
+
+    def _set_aside(self, folder: Path, owner: TopicId | None) -> None:
+        name = f"{folder.name}.{owner.hex if owner else 'unknown'}"
+        aside, number = folder.with_name(name + _STRAY), 1
+        while self._files.exists(aside):
+            number += 1
+            aside = folder.with_name(f"{name}.{number}{_STRAY}")
+        logger.warning("folder set aside: its topic is gone", extra=fields(folder=folder.name, now=aside.name))
+        self._files.rename(folder, aside)
+
+    def _create(self, at: TopicPartition, topic_id: TopicId, config: TopicConfig) -> SegmentedLog:
+        folder = self._path(at)
+        if self._files.exists(folder):
+            owner = recovery.read_identity(self._files, folder)
+            if owner is not None and owner != topic_id:
+                self._set_aside(folder, owner)
+        return recovery.create(at, topic_id, folder, config, self._surroundings)
 
     def _remove(self, folder: Path, aside: Path) -> None:
         self._files.rename(folder, aside)
-        self._files.remove_folder(aside)
         self._files.sync_folder(self._folder)
+        self._files.remove_folder(aside)
 
-    def _checkpoint_soon(self) -> None:
+    def _checkpoint_soon(self) -> asyncio.Future[None]:
+        saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(saved)
         self._due.set()
+        return saved
 
     async def _keep_checkpoint(self) -> None:
         """Saves the checkpoint when a start has moved, and every so often after syncing what has grown."""
+        loop = asyncio.get_running_loop()
+        next_sync = loop.time() + self._checkpoint_s
         while not self._closing:
             try:
-                await asyncio.wait_for(self._due.wait(), self._checkpoint_s)
+                await asyncio.wait_for(self._due.wait(), max(0, next_sync - loop.time()))
                 self._due.clear()
             except TimeoutError:
-                for log in list(self._logs.values()):
-                    if log.failure is None and log.flushed_offset < log.end_offset:
-                        try:
-                            await log.flush()
-                        except StorageError:
-                            continue  # said where it happened; the other logs go on
+                next_sync = loop.time() + self._checkpoint_s
+                await self._sync_all()
             try:
                 await self._save(clean=False)
             except OSError as error:
                 logger.error("checkpoint not saved", extra=fields(error=str(error)))
 
+    async def _sync_all(self) -> None:
+        for log in list(self._logs.values()):
+            log.cool()
+            if log.failure is None and log.recovery_offset < log.end_offset:
+                try:
+                    await log.flush()
+                except StorageError:
+                    continue  # said where it happened; the other logs go on
+
     async def _save(self, *, clean: bool) -> None:
-        points = {
-            str(at): LogPoint(log.start_offset, log.flushed_offset, log.end_offset) for at, log in self._logs.items()
-        }
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._work, checkpoint.save, self._files, self._folder, Checkpoint(clean, points))
+        async with self._saving:
+            points = self._offline | {
+                str(at): LogPoint(log.start_offset, log.recovery_offset, log.end_offset)
+                for at, log in self._logs.items()
+            }
+            waiting, self._waiting = self._waiting, []
+            content = Checkpoint(clean, points)
+            try:
+                await loop.run_in_executor(self._work, checkpoint.save, self._files, self._folder, content)
+            except OSError as error:
+                _tell(waiting, StorageError(f"the checkpoint was not saved: {error}"))
+                raise
+            _tell(waiting, None)
+
+
+def _tell(waiting: list[asyncio.Future[None]], failure: StorageError | None) -> None:
+    for future in waiting:
+        if future.done():
+            continue
+        if failure is not None:
+            future.set_exception(failure)
+        else:
+            future.set_result(None)
 
 
 def _kernel_allowance() -> int:

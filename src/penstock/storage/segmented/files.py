@@ -36,6 +36,10 @@ class File:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
+    def modified_ms(self) -> int:
+        """When the file was written to last, in milliseconds since 1970."""
+        return os.fstat(self._fd).st_mtime_ns // 1_000_000
+
     def write(self, position: int, data: memoryview | bytes | bytearray) -> None:
         """Writes all of `data` or raises."""
         written = os.pwrite(self._fd, data, position)
@@ -115,6 +119,10 @@ class Files:
         """Opens a file that is there, for reading and writing."""
         return File(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
+    def open_to_read(self, path: Path) -> File:
+        """Opens a file that is there and may belong to somebody else."""
+        return File(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
     def create(self, path: Path) -> File:
         """An empty file, open for reading and writing; what was there before is gone."""
         return File(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
@@ -128,6 +136,9 @@ class Files:
     def exists(self, path: Path) -> bool:
         return path.exists()
 
+    def is_folder(self, path: Path) -> bool:
+        return path.is_dir()
+
     def read(self, path: Path) -> bytes | None:
         """All of a small file; None if it is not there."""
         try:
@@ -138,14 +149,13 @@ class Files:
     def replace(self, path: Path, content: bytes) -> None:
         """Replaces a small file as a whole: after a crash there is the old one or the new one."""
         aside = path.with_name(path.name + ".new")
-        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        file = self.create(aside)
         try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(fd, view) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+            file.write(0, content)
+            file.sync()
+        except OSError:
+            self.remove(aside)
+            raise
         self.rename(aside, path)
         self.sync_folder(path.parent)
 
@@ -161,8 +171,8 @@ class Files:
 
     def remove_folder(self, path: Path) -> None:
         """Removes a folder of plain files."""
-        for name in os.listdir(path):
-            os.unlink(path / name)
+        for name in self.list_folder(path):
+            self.remove(path / name)
         os.rmdir(path)
 
     def sync_folder(self, path: Path) -> None:

@@ -14,6 +14,7 @@ Two duties, both done in threads:
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -32,6 +33,10 @@ WRITE_BACK_BYTES = 16 << 20
 
 NEVER_HELD_BYTES = 4 << 20
 """A log with less than this outstanding may always write."""
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the kernel says when a write found no room, and the file is otherwise well."""
 
 
 class Outstanding:
@@ -81,8 +86,11 @@ class Flusher:
         """Small files to write before the next sync counts as done: indexes, snapshots, epochs."""
         self._sync: asyncio.Task[None] | None = None
         self._write_back: asyncio.Task[None] | None = None
+        self._has_new_jobs = False
         self.flushed_offset = 0
         """Everything below would survive a power loss."""
+        self.recovery_offset = 0
+        """Like `flushed_offset`, but only as far as the small files that go with it were written too."""
 
     def wrote(self, segment: Segment, count: int) -> None:
         """Notes an append."""
@@ -101,6 +109,7 @@ class Flusher:
 
     def before_next_sync(self, job: Callable[[], None]) -> None:
         self._side_jobs.append(job)
+        self._has_new_jobs = True
 
     async def admit(self) -> None:
         """Returns when the log may write again."""
@@ -109,14 +118,11 @@ class Flusher:
 
     async def flush(self, end_offset: int) -> None:
         """Returns when everything below `end_offset`, which the caller has appended, is synced."""
-        while self.flushed_offset < end_offset or self._side_jobs:
+        while self.flushed_offset < end_offset or self._has_new_jobs:
             if self._sync is None:
                 loop = asyncio.get_running_loop()
                 self._sync = loop.create_task(self._run_sync(end_offset), name=f"sync {self._name}")
             await asyncio.shield(self._sync)
-
-    def has_unflushed(self) -> bool:
-        return bool(self._segments or self._side_jobs)
 
     def drop(self, segment: Segment) -> None:
         """Forgets a segment that is being deleted."""
@@ -135,11 +141,11 @@ class Flusher:
     async def _run_sync(self, end_offset: int) -> None:
         loop = asyncio.get_running_loop()
         segments, jobs = list(self._segments), self._side_jobs
-        self._side_jobs = []
+        self._side_jobs, self._has_new_jobs = [], False
         sizes = [segment.size for segment in segments]
         end_offset = max([end_offset, *(segment.next_offset for segment in segments[-1:])])
         try:
-            await loop.run_in_executor(self._sync_pool, _sync_all, segments, jobs)
+            undone = await loop.run_in_executor(self._sync_pool, self._sync_all, segments, jobs)
         except OSError as error:
             failure = StorageError(f"syncing {self._name} failed: {error}; what reached the disk is unknown")
             failure.__cause__ = error
@@ -153,6 +159,29 @@ class Flusher:
             if segment.synced_size == segment.size and segment in self._segments:
                 self._segments.remove(segment)
         self.flushed_offset = max(self.flushed_offset, end_offset)
+        if undone:
+            self._side_jobs = undone + self._side_jobs
+        else:
+            self.recovery_offset = self.flushed_offset
+
+    def _sync_all(self, segments: list[Segment], jobs: list[Callable[[], None]]) -> list[Callable[[], None]]:
+        """In a thread. Gives the jobs for which there was no room; they are tried again with the next sync."""
+        undone: list[Callable[[], None]] = []
+        for job in jobs:
+            try:
+                job()
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                if not undone:
+                    logger.warning(
+                        "no room for indexes and snapshots, tried again later",
+                        extra=fields(log=self._name, error=str(error)),
+                    )
+                undone.append(job)
+        for segment in segments:
+            segment.sync()
+        return undone
 
     async def _run_write_back(self) -> None:
         loop = asyncio.get_running_loop()
@@ -183,10 +212,3 @@ class Flusher:
         count = min(count, self._own_bytes)
         self._own_bytes -= count
         self._total.remove(count)
-
-
-def _sync_all(segments: list[Segment], jobs: list[Callable[[], None]]) -> None:
-    for job in jobs:
-        job()
-    for segment in segments:
-        segment.file.sync()

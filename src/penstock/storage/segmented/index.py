@@ -1,25 +1,36 @@
 """The sparse indexes of one segment: offset to position, and timestamp to offset.
 
 Offsets are relative to the segment's base and, like positions, fit 32 bits; packed arrays keep an entry at 8 and 12
-bytes.
+bytes. Each file closes with the size of the `.log` it was made from and a CRC, so that one that is cut, stale or
+garbage is never believed:
+
+    .index      entries: uint32 offset, uint32 position     uint64 size of the .log, uint32 crc-32c of all before
+    .timeindex  entries: int64 timestamp, uint32 offset     the same
 """
 
 from __future__ import annotations
 
+import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
 
-POSITION_ENTRY_BYTES = 8
-TIME_ENTRY_BYTES = 12
+from crc32c import crc32c
 
 MAX_RELATIVE = 0xFFFFFFFF
 
 _U32 = "I" if array("I").itemsize == 4 else "L"
+_POSITION = struct.Struct(">II")
+_TIME = struct.Struct(">qI")
+_SIZE = struct.Struct(">Q")
+_CRC = struct.Struct(">I")
 
 
 class SparseIndex:
-    """Entries are added in the order of the log; a look-up gives the nearest entry at or before."""
+    """Entries are added in the order of the log; a look-up gives the nearest entry at or before.
+
+    Look-ups run in threads beside an `add`: what a look-up searches in is filled last.
+    """
 
     __slots__ = ("offsets", "positions", "time_offsets", "times")
 
@@ -30,14 +41,14 @@ class SparseIndex:
         self.time_offsets = array(_U32)
 
     def add(self, relative_offset: int, position: int) -> None:
-        self.offsets.append(relative_offset)
         self.positions.append(position)
+        self.offsets.append(relative_offset)
 
     def add_time(self, timestamp_ms: int, relative_offset: int) -> None:
         """Notes a timestamp if it is larger than all before."""
         if not self.times or timestamp_ms > self.times[-1]:
-            self.times.append(timestamp_ms)
             self.time_offsets.append(relative_offset)
+            self.times.append(timestamp_ms)
 
     def position_of(self, relative_offset: int) -> int:
         """A position at which a batch starts, at or before the one that holds the offset."""
@@ -54,34 +65,66 @@ class SparseIndex:
         at = bisect_left(self.times, timestamp_ms) - 1
         return self.time_offsets[at] if at >= 0 else 0
 
-    def to_bytes(self) -> tuple[bytes, bytes]:
-        """The contents of the `.index` and the `.timeindex` file."""
-        pairs = array(_U32, bytes(len(self.offsets) * POSITION_ENTRY_BYTES))
+    def extend(self, other: SparseIndex, from_position: int) -> None:
+        """Takes over the entries of another index of the same segment from a position on."""
+        for offset, position in zip(other.offsets, other.positions, strict=True):
+            if position >= from_position:
+                self.add(offset, position)
+        for timestamp_ms, offset in zip(other.times, other.time_offsets, strict=True):
+            self.add_time(timestamp_ms, offset)
+
+    def to_bytes(self, log_size: int) -> tuple[bytes, bytes]:
+        """The contents of the `.index` and the `.timeindex` file for a `.log` of this size."""
+        pairs = array(_U32, bytes(len(self.offsets) * _POSITION.size))
         pairs[0::2] = self.offsets
         pairs[1::2] = self.positions
-        times = bytearray(len(self.times) * TIME_ENTRY_BYTES)
-        for at, (timestamp_ms, offset) in enumerate(zip(self.times, self.time_offsets, strict=True)):
-            start = at * TIME_ENTRY_BYTES
-            times[start : start + 8] = timestamp_ms.to_bytes(8, "big", signed=True)
-            times[start + 8 : start + 12] = offset.to_bytes(4, "big")
         if sys.byteorder == "little":
             pairs.byteswap()
-        return pairs.tobytes(), bytes(times)
+        times = b"".join(map(_TIME.pack, self.times, self.time_offsets))
+        return _closed(pairs.tobytes(), log_size), _closed(times, log_size)
 
     @classmethod
-    def from_bytes(cls, positions: bytes, times: bytes) -> SparseIndex:
-        """ValueError if the bytes are not two indexes."""
-        if len(positions) % POSITION_ENTRY_BYTES or len(times) % TIME_ENTRY_BYTES:
-            raise ValueError("an index file ends inside an entry")
-        pairs = array(_U32, positions)
+    def from_bytes(cls, positions: bytes, times: bytes, log_size: int) -> SparseIndex:
+        """ValueError if the bytes are not the two indexes of a `.log` of this size."""
+        made_from, entries = _opened(positions, _POSITION.size)
+        made_from_too, timed = _opened(times, _TIME.size)
+        if made_from != log_size or made_from_too != log_size:
+            raise ValueError(f"made for {made_from} and {made_from_too} bytes, the segment has {log_size}")
+        pairs = array(_U32, entries)
         if sys.byteorder == "little":
             pairs.byteswap()
         index = cls()
         index.offsets, index.positions = pairs[0::2], pairs[1::2]
-        for start in range(0, len(times), TIME_ENTRY_BYTES):
-            index.times.append(int.from_bytes(times[start : start + 8], "big", signed=True))
-            index.time_offsets.append(int.from_bytes(times[start + 8 : start + 12], "big"))
-        for entries in (index.offsets, index.positions, index.times, index.time_offsets):
-            if any(a >= b for a, b in zip(entries, entries[1:], strict=False)):
-                raise ValueError("index entries are not ascending")
+        unpacked = list(_TIME.iter_unpack(timed))
+        index.times = array("q", [entry[0] for entry in unpacked])
+        index.time_offsets = array(_U32, [entry[1] for entry in unpacked])
         return index
+
+
+def read_positions(content: bytes) -> tuple[int, list[tuple[int, int]]]:
+    """The size of the `.log` that an `.index` file was made from, and its (offset, position) entries."""
+    log_size, entries = _opened(content, _POSITION.size)
+    return log_size, [(offset, position) for offset, position in _POSITION.iter_unpack(entries)]
+
+
+def read_times(content: bytes) -> tuple[int, list[tuple[int, int]]]:
+    """The size of the `.log` that a `.timeindex` file was made from, and its (timestamp, offset) entries."""
+    log_size, entries = _opened(content, _TIME.size)
+    return log_size, [(timestamp_ms, offset) for timestamp_ms, offset in _TIME.iter_unpack(entries)]
+
+
+def _closed(entries: bytes, log_size: int) -> bytes:
+    content = entries + _SIZE.pack(log_size)
+    return content + _CRC.pack(crc32c(content))
+
+
+def _opened(content: bytes, entry_bytes: int) -> tuple[int, bytes]:
+    """The size of the `.log` and the entries; ValueError if the file is not whole."""
+    entries_end = len(content) - _SIZE.size - _CRC.size
+    if entries_end < 0 or entries_end % entry_bytes:
+        raise ValueError("an index file that does not end with an entry and its closing bytes")
+    (crc,) = _CRC.unpack_from(content, entries_end + _SIZE.size)
+    if crc32c(content[: -_CRC.size]) != crc:
+        raise ValueError("the CRC of an index file does not match")
+    (log_size,) = _SIZE.unpack_from(content, entries_end)
+    return log_size, content[:entries_end]

@@ -11,15 +11,12 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
+import random
 from bisect import bisect_right
-from collections.abc import Callable
-from concurrent.futures import Executor
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
-from penstock.clock import Clock
 from penstock.config.setting import LONG_MAX
 from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code, DiskFullError, StorageError
@@ -31,34 +28,14 @@ from penstock.storage.contract import NOTHING, Appended, Log, Slice, TimedOffset
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
 from penstock.storage.segmented.cleaner import Cleaner
-from penstock.storage.segmented.files import Files
-from penstock.storage.segmented.flusher import Flusher, Outstanding
+from penstock.storage.segmented.flusher import NO_ROOM, Flusher
 from penstock.storage.segmented.index import MAX_RELATIVE
 from penstock.storage.segmented.reader import Reader
-from penstock.storage.segmented.segment import PRODUCERS, SUFFIXES, OpenSegments, Segment, segment_name
+from penstock.storage.segmented.retention import start_by_retention
+from penstock.storage.segmented.segment import PRODUCERS, SUFFIXES, Segment, segment_name
+from penstock.storage.segmented.surroundings import Surroundings
 
 logger = logging.getLogger(__name__)
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What every log of an engine shares."""
-
-    files: Files
-    open_segments: OpenSegments
-    outstanding: Outstanding
-    sync_pool: Executor
-    write_back_pool: Executor
-    read_pool: Executor
-    clean_pool: Executor
-    clock: Clock
-    max_producers: int
-    producer_expiry_ms: int
-    compaction_memory_bytes: int
-    start_moved: Callable[[], None]
-    """Called when a log's start offset has changed and should be in the next checkpoint."""
 
 
 class SegmentedLog(Log):
@@ -93,6 +70,8 @@ class SegmentedLog(Log):
         self._bases = [segment.base_offset for segment in segments]
         self._last_append = (-1, -1)
         """Offset and position of the last append: where a reader at the end of the log goes on."""
+        self._jitter_ms = 0
+        """How much sooner the active segment is rolled by time, so that not all logs roll at once."""
         self._disk_is_full = False
         self._unflushed_messages = 0
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -102,7 +81,7 @@ class SegmentedLog(Log):
         self._flusher = Flusher(
             str(at), surroundings.outstanding, surroundings.sync_pool, surroundings.write_back_pool, self._fail
         )
-        self._flusher.flushed_offset = flushed_offset
+        self._flusher.flushed_offset = self._flusher.recovery_offset = flushed_offset
         for segment in segments:
             if segment.synced_size < segment.size:
                 self._flusher.adopt(segment)
@@ -119,13 +98,19 @@ class SegmentedLog(Log):
     def flushed_offset(self) -> int:
         return self._flusher.flushed_offset
 
+    @property
+    def recovery_offset(self) -> int:
+        """What lies below need not be read after a crash."""
+        return self._flusher.recovery_offset
+
     async def admit(self) -> None:
         await self._flusher.admit()
 
     async def append(self, batch: memoryview, leader_epoch: int) -> Appended:
         if self.failure is not None:
             raise self.failure
-        admitted = admit(batch, self.config, self.producers, self._env.clock.now_ms())
+        now_ms = self._env.clock.now_ms()
+        admitted = admit(batch, self.config, self.producers, now_ms)
         if admitted.repeat_of is not None:
             if self.config.flush_messages == 1:
                 await self.flush()
@@ -146,7 +131,7 @@ class SegmentedLog(Log):
         self.end_offset = segment.next_offset
         self._last_append = (base_offset, position)
         if header.producer_id >= 0:
-            self.producers.remember(header, base_offset)
+            self.producers.remember(header, base_offset, now_ms)
         if self.epochs.latest != leader_epoch and self.epochs.begin(leader_epoch, base_offset):
             self._flusher.before_next_sync(self._save_epochs)
         self._flusher.wrote(segment, segment.size - position)
@@ -171,27 +156,39 @@ class SegmentedLog(Log):
             try:
                 found = await self._reader.read(segment, offset, max_bytes, end_offset, hint)
             except OSError as error:
+                if segment not in self.segments:
+                    # It was deleted or replaced while it was being looked at.
+                    return await self.read(offset, max_bytes, end_offset)
                 raise StorageError(f"reading {segment.path().name} failed: {error}") from error
             if found.size or segment.next_offset >= end_offset:
                 return found
         return NOTHING
 
     async def find_time(self, timestamp_ms: int) -> TimedOffset | None:
-        return await self._reader.find_time(self.segments, timestamp_ms, self.start_offset)
+        return await self._look_up(lambda: self._reader.find_time(self.segments, timestamp_ms, self.start_offset))
 
     async def find_max_timestamp(self) -> TimedOffset | None:
-        # A largest timestamp that lies below the start of the log does not count: look for the next smaller one.
-        for segment in sorted(self.segments, key=lambda found: -found.max_timestamp):
-            if segment.next_offset > self.start_offset and segment.max_timestamp >= 0:
-                later = [s for s in self.segments if s.next_offset > self.start_offset]
-                return await self._reader.find_time(later, segment.max_timestamp, self.start_offset)
-        return None
+        return await self._look_up(lambda: self._reader.find_max_timestamp(self.segments, self.start_offset))
+
+    async def _look_up(self, look: Callable[[], Awaitable[TimedOffset | None]]) -> TimedOffset | None:
+        if self.failure is not None:
+            raise self.failure
+        segments = list(self.segments)
+        try:
+            return await look()
+        except OSError as error:
+            if segments != self.segments:
+                return await self._look_up(look)
+            raise StorageError(f"reading {self.topic_partition} failed: {error}") from error
 
     async def trim(self, start_offset: int) -> None:
-        if start_offset <= self.start_offset:
-            return
-        self._move_start(start_offset)
-        await self.flush()
+        if self.failure is not None:
+            raise self.failure
+        if start_offset > self.end_offset:
+            raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {start_offset} is above the end {self.end_offset}")
+        if start_offset > self.start_offset:
+            await self.flush()
+            await self._move_start(start_offset)
 
     async def flush(self) -> None:
         if self.failure is not None:
@@ -205,26 +202,37 @@ class SegmentedLog(Log):
     async def apply_retention(self) -> None:
         now_ms = self._env.clock.now_ms()
         self.producers.expire(now_ms - self._env.producer_expiry_ms)
-        if "delete" not in self.config.cleanup_policy or self._cleaner.is_busy:
+        if "delete" not in self.config.cleanup_policy or self.failure is not None or self._cleaner.is_busy:
             return
-        start = self._start_by_age(now_ms)
-        start = max(start, self._start_by_size())
+        closed, active = self.segments[:-1], self._active
+        start = start_by_retention(closed, self.size_bytes, self.config, now_ms)
+        if active.size and all(segment.next_offset <= start for segment in closed):
+            end = start_by_retention(self.segments, self.size_bytes, self.config, now_ms)
+            if end == self.end_offset and self._rolled():
+                start = end
         if start > self.start_offset:
-            self._move_start(start)
+            await self._move_start(start)
+
+    def cool(self) -> None:
+        """What is in the segments now no longer counts as just appended: before it is sent, the page cache is asked."""
+        for segment in reversed(self.segments):
+            if segment.hot_from == segment.size and segment is not self._active:
+                break
+            segment.hot_from = segment.size
 
     async def compact(self) -> bool:
         if "compact" not in self.config.cleanup_policy or self.failure is not None:
             return False
         return await self._cleaner.run()
 
-    async def close(self) -> None:
-        """Flushes and lets every file go."""
+    async def close(self, *, is_removed: bool = False) -> None:
+        """Flushes, unless the log is about to be removed, and lets every file go."""
         if self._flush_timer is not None:
             self._flush_timer.cancel()
         await self._cleaner.close()
         if self._background:
             await asyncio.wait(self._background)
-        if self.failure is None:
+        if self.failure is None and not is_removed:
             for segment in self.segments:
                 if not segment.index_saved:
                     self._flusher.before_next_sync(segment.save_index)
@@ -233,6 +241,7 @@ class SegmentedLog(Log):
             await self.flush()
         await self._flusher.close()
         for segment in self.segments:
+            self._flusher.drop(segment)
             segment.close()
 
     def roll(self) -> Segment:
@@ -245,9 +254,9 @@ class SegmentedLog(Log):
         self.segments.append(new)
         self._bases.append(new.base_offset)
         self._active = new
+        self._jitter_ms = random.randint(0, min(self.config.segment_jitter_ms, self.config.segment_ms))
         self._flusher.before_next_sync(old.save_index)
         self._flusher.before_next_sync(self._snapshot_job(self.end_offset))
-        self._flusher.before_next_sync(lambda: self._env.files.sync_folder(self.folder))
         self._in_background(self.flush())
         return new
 
@@ -266,7 +275,10 @@ class SegmentedLog(Log):
         return (
             segment.size + size > self.config.segment_bytes
             or self.end_offset + header.last_offset_delta - segment.base_offset > MAX_RELATIVE >> 1
-            or header.max_timestamp - segment.first_timestamp > self.config.segment_ms
+            or (
+                header.max_timestamp - segment.first_timestamp > self.config.segment_ms - self._jitter_ms
+                and segment.first_timestamp >= 0
+            )
         )
 
     async def _flush_if_due(self, messages: int) -> None:
@@ -282,37 +294,30 @@ class SegmentedLog(Log):
         self._flush_timer = None
         self._in_background(self.flush())
 
-    def _start_by_age(self, now_ms: int) -> int:
-        if self.config.retention_ms < 0:
-            return self.start_offset
-        oldest_ms = now_ms - self.config.retention_ms
-        if self._active.size and self._active.max_timestamp < oldest_ms:
+    def _rolled(self) -> bool:
+        """Begins a new segment so that the last one can go; a full disk is no reason to keep the others."""
+        try:
             self.roll()
-        for segment in self.segments[:-1]:
-            if segment.max_timestamp >= oldest_ms:
-                return segment.base_offset
-        return self._active.base_offset
+        except DiskFullError:
+            return False
+        return True
 
-    def _start_by_size(self) -> int:
-        surplus = self.size_bytes - self.config.retention_bytes
-        if self.config.retention_bytes < 0:
-            return self.start_offset
-        start = self.start_offset
-        for segment in self.segments[:-1]:
-            surplus -= segment.size
-            if surplus < 0:
-                break
-            start = segment.next_offset
-        return start
-
-    def _move_start(self, start_offset: int) -> None:
+    async def _move_start(self, start_offset: int) -> None:
+        """On return the new start would survive a crash."""
         self.start_offset = start_offset
         if self.epochs.trim(start_offset):
             self._flusher.before_next_sync(self._save_epochs)
-        self._env.start_moved()
+        try:
+            await self._env.start_moved()
+        finally:
+            # Even if that could not be noted: where the disk is full, this is what makes room.
+            self.drop_below_start()
+
+    def drop_below_start(self) -> None:
+        """Lets the segments below the start go; while a compaction is using them they stay, and it calls again."""
         if self._cleaner.is_busy:
-            return  # the next look at retention removes the files
-        while len(self.segments) > 1 and self.segments[0].next_offset <= start_offset:
+            return
+        while len(self.segments) > 1 and self.segments[0].next_offset <= self.start_offset:
             self._delete(self.segments.pop(0))
         self._bases = [segment.base_offset for segment in self.segments]
 
@@ -332,14 +337,14 @@ class SegmentedLog(Log):
 
         await asyncio.get_running_loop().run_in_executor(self._env.sync_pool, remove)
 
-    def _in_background(self, work: object) -> None:
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._logged(work), name=f"log {self.topic_partition}")
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _logged(self, work: object) -> None:
+    async def _logged(self, work: Coroutine[None, None, None]) -> None:
         try:
-            await work  # type: ignore[misc]
+            await work
         except (StorageError, OSError) as error:
             logger.error("background work failed", extra=fields(log=str(self.topic_partition), error=str(error)))
 
@@ -359,7 +364,7 @@ class SegmentedLog(Log):
         return save
 
     def _write_failed(self, segment: Segment, error: OSError) -> StorageError:
-        """A write that did not happen leaves the log as it was; if even that cannot be made sure, the log goes offline."""
+        """A write that did not happen leaves the log as it was; if that cannot be made sure, the log goes offline."""
         try:
             segment.file.truncate(segment.size)
         except OSError as second:
@@ -368,7 +373,7 @@ class SegmentedLog(Log):
             )
             self._fail(failure)
             return failure
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             if not self._disk_is_full:
                 logger.error("no room to write", extra=fields(log=str(self.topic_partition), error=str(error)))
             self._disk_is_full = True

@@ -38,6 +38,8 @@ class Ranges:
 
     def remove(self, start: int, end: int) -> None:
         """Takes [start, end) out."""
+        if start >= end:
+            return
         kept = []
         for low, high in self._ranges:
             if low < start:

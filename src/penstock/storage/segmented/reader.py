@@ -8,17 +8,17 @@ brings the pages in and checks their CRCs; the bytes then go out by sendfile lik
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple
 
 from penstock.errors import ApiError, Code
 from penstock.records.batch import HEADER, HEADER_BYTES, LENGTH_OVERHEAD
-from penstock.records.records import records_block, walk
 from penstock.storage.contract import NOTHING, Slice, TimedOffset
 from penstock.storage.segmented.files import FileSlice
-from penstock.storage.segmented.scan import batches
+from penstock.storage.segmented.scan import Damage, FoundBatch, survey
 from penstock.storage.segmented.segment import Segment
+from penstock.storage.times import first_at, max_of
 
 SMALL_BYTES = 8192
 """Up to this size the bytes are read and sent with the answer; above, the kernel sends them from the file."""
@@ -27,6 +27,9 @@ HOT_TAIL_BYTES = 16 << 20
 """What was appended last is taken to be in the page cache without asking."""
 
 _WALK_BYTES = 16384
+
+_EXAMINED = -2
+"""In the place of a hint: the whole segment was looked at, a second look will show nothing else."""
 
 Read = Callable[[int, int], bytes]
 
@@ -49,34 +52,46 @@ class Reader:
 
     async def read(self, segment: Segment, offset: int, max_bytes: int, end_offset: int, hint: int) -> Slice:
         """Batches of one segment from the one that holds `offset` on; `hint` is its position, if known, or -1."""
+        if segment.damage and segment.lost_at(offset) is not None:
+            raise self._corrupt(segment, offset)
         try:
             found = _find_range(segment, offset, max_bytes, end_offset, hint, _cached(segment))
         except _NotInMemoryError:
+            # Looking for the place brings pages in, which must not count as checked because they once were.
+            segment.forget_checks()
             loop = asyncio.get_running_loop()
-            read = segment.file.read
             found = await loop.run_in_executor(
-                self._pool, _find_range, segment, offset, max_bytes, end_offset, hint, read
+                self._pool, _find_range, segment, offset, max_bytes, end_offset, hint, _uncached(segment)
             )
         if found is None:
             return NOTHING
         start, end = found
         file = segment.file
         if segment.is_checked(start, end):
-            if start >= segment.appended_from and start >= segment.size - HOT_TAIL_BYTES:
+            if start >= segment.hot_from and start >= segment.size - HOT_TAIL_BYTES:
                 if end - start <= SMALL_BYTES:
                     return Slice((file.read(start, end - start),), end - start)
                 return Slice((FileSlice(file, start, end - start),), end - start)
             if file.is_cached(start, end - start):
                 return Slice((FileSlice(file, start, end - start),), end - start)
-        checked = await asyncio.get_running_loop().run_in_executor(self._pool, _check_range, segment, start, end)
+            segment.forget_checks()
+        loop = asyncio.get_running_loop()
+        checked = await loop.run_in_executor(self._pool, _check_range, segment, start, end, offset)
         if checked == start:
-            raise ApiError(
-                Code.CORRUPT_MESSAGE,
-                f"{self._name}: the batch at offset {offset} (position {start} of {segment.path().name}) is damaged;"
-                " what lies behind it can be read by seeking past it",
-            )
+            # Damage, or an index that led to the wrong place: after a look at all of the segment it is known which.
+            if hint == _EXAMINED:
+                raise self._corrupt(segment, offset)
+            segment.take(await loop.run_in_executor(self._pool, segment.survey))
+            return await self.read(segment, offset, max_bytes, end_offset, _EXAMINED)
         segment.checked.add(start, checked)
         return Slice((FileSlice(file, start, checked - start),), checked - start)
+
+    def _corrupt(self, segment: Segment, offset: int) -> ApiError:
+        return ApiError(
+            Code.CORRUPT_MESSAGE,
+            f"{self._name}: offset {offset} cannot be read, {segment.path().name} is damaged there;"
+            " what lies behind can be read by seeking past it",
+        )
 
     async def find_time(self, segments: Sequence[Segment], timestamp_ms: int, start_offset: int) -> TimedOffset | None:
         """The first record at or behind `start_offset` whose timestamp is not below `timestamp_ms`."""
@@ -84,8 +99,18 @@ class Reader:
             self._pool, _find_time, list(segments), timestamp_ms, start_offset
         )
 
+    async def find_max_timestamp(self, segments: Sequence[Segment], start_offset: int) -> TimedOffset | None:
+        """The first record at or behind `start_offset` that has the largest timestamp of those."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _find_max, list(segments), start_offset)
+
+
+def _uncached(segment: Segment) -> Read:
+    return lambda position, size: segment.file.read(position, size)
+
 
 def _cached(segment: Segment) -> Read:
+    if not segment.is_loaded:
+        raise _NotInMemoryError
     file = segment.file
 
     def read(position: int, size: int) -> bytes:
@@ -101,9 +126,12 @@ def _find_range(segment: Segment, offset: int, max_bytes: int, end_offset: int, 
     start = hint if hint >= 0 else _locate(segment, offset, read)
     if start is None:
         return None
-    limit = segment.size if segment.next_offset <= end_offset else _locate(segment, end_offset, read)
+    size = segment.size  # before the offset: see Segment.append
+    limit = size if segment.next_offset <= end_offset else _locate(segment, end_offset, read)
     if limit is None:
-        limit = segment.size
+        limit = size
+    if segment.damage:
+        limit = min(limit, segment.sound_end(start))
     if limit <= start:
         return None
     if limit - start <= max_bytes:
@@ -111,36 +139,40 @@ def _find_range(segment: Segment, offset: int, max_bytes: int, end_offset: int, 
     cut = segment.index.last_position_up_to(start + max_bytes)
     if cut <= start:
         length = HEADER.unpack(read(start, HEADER_BYTES))[1]
-        cut = min(limit, start + length + LENGTH_OVERHEAD)
+        cut = max(start + HEADER_BYTES, start + length + LENGTH_OVERHEAD)
     return _Range(start, min(cut, limit))
 
 
 def _locate(segment: Segment, offset: int, read: Read) -> int | None:
     """The position of the first batch whose last offset is not below `offset`."""
-    position = segment.index.position_of(max(0, offset - segment.base_offset))
+    position, end = segment.index.position_of(max(0, offset - segment.base_offset)), segment.size
+    if segment.damage:
+        position, end = segment.around_damage(position, offset)
     size = HEADER_BYTES
-    while position < segment.size:
-        chunk = read(position, min(size, segment.size - position))
+    while position < end:
+        chunk = read(position, min(size, end - position))
         at = 0
         while at + HEADER_BYTES <= len(chunk):
             fields = HEADER.unpack_from(chunk, at)
             if fields[0] + fields[6] >= offset:
                 return position + at
-            if fields[1] < HEADER_BYTES - LENGTH_OVERHEAD:
-                raise ApiError(Code.CORRUPT_MESSAGE, f"{segment.path().name} is damaged at {position + at}")
+            if fields[1] < HEADER_BYTES - LENGTH_OVERHEAD or position + at + fields[1] + LENGTH_OVERHEAD > end:
+                return position + at  # no batch: the check of its CRC will show it
             at += fields[1] + LENGTH_OVERHEAD
         if at == 0:
-            return None
+            return position  # fewer bytes than a header
         position += at
         size = _WALK_BYTES
-    return None
+    return end if end < segment.size else None
 
 
-def _check_range(segment: Segment, start: int, end: int) -> int:
-    """Reads and checks whole batches; gives the end of the sound ones."""
-    checked = start
-    for found in batches(segment.file, start, end):
-        checked = found.position + found.header.size
+def _check_range(segment: Segment, start: int, end: int, offset: int) -> int:
+    """Reads and checks whole batches; gives the end of the sound ones, of which the first must reach to `offset`."""
+    checked, size = start, segment.size
+    for found in survey(segment.file, start, size, below_offset=max(segment.next_offset, offset + 1)):
+        if isinstance(found, Damage) or found.position >= end or found.header.last_offset < offset:
+            break
+        checked = found.end
     return checked
 
 
@@ -148,18 +180,37 @@ def _find_time(segments: list[Segment], timestamp_ms: int, start_offset: int) ->
     for segment in segments:
         if segment.max_timestamp < timestamp_ms or segment.next_offset <= start_offset:
             continue
-        first = segment.index.offset_before_time(timestamp_ms)
-        position = segment.index.position_of(first)
-        for found in batches(segment.file, position, segment.size):
-            header = found.header
-            if header.max_timestamp < timestamp_ms or header.last_offset < start_offset or header.is_control:
-                continue
-            if header.uses_append_time:
-                offset = max(header.base_offset, start_offset)
-                return TimedOffset(offset, header.max_timestamp, header.leader_epoch)
-            for record in walk(records_block(found.batch, header), header.record_count):
-                timestamp = header.base_timestamp + record.timestamp_delta
-                offset = header.base_offset + record.offset_delta
-                if timestamp >= timestamp_ms and offset >= start_offset:
-                    return TimedOffset(offset, timestamp, header.leader_epoch)
+        index = segment.index
+        position = index.position_of(index.offset_before_time(timestamp_ms))
+        for found in _sound(segment, position):
+            if found.header.max_timestamp >= timestamp_ms:
+                record = first_at(found.batch, found.header, timestamp_ms, start_offset)
+                if record is not None:
+                    return record
     return None
+
+
+def _find_max(segments: list[Segment], start_offset: int) -> TimedOffset | None:
+    """A segment's largest timestamp counts as it is known, unless records below the start may have brought it."""
+    largest: TimedOffset | None = None
+    for segment in segments:
+        if segment.next_offset <= start_offset or (largest and segment.max_timestamp <= largest.timestamp_ms):
+            continue
+        if segment.base_offset >= start_offset:
+            found = _find_time([segment], segment.max_timestamp, start_offset)
+        else:
+            found = None
+            for batch in _sound(segment, 0):
+                if found is None or batch.header.max_timestamp > found.timestamp_ms:
+                    record = max_of(batch.batch, batch.header, start_offset)
+                    if record is not None and (found is None or record.timestamp_ms > found.timestamp_ms):
+                        found = record
+        if found is not None and (largest is None or found.timestamp_ms > largest.timestamp_ms):
+            largest = found
+    return largest
+
+
+def _sound(segment: Segment, position: int) -> Iterator[FoundBatch]:
+    for found in survey(segment.file, position, segment.size, below_offset=segment.next_offset):
+        if not isinstance(found, Damage):
+            yield found

@@ -9,24 +9,29 @@ from __future__ import annotations
 import json
 import logging
 import re
+from itertools import pairwise
 from pathlib import Path
 
 from penstock.config.topic import TopicConfig
 from penstock.errors import StorageError
 from penstock.ids import TopicId, TopicPartition
 from penstock.logs import fields
+from penstock.records.batch import HEADER_BYTES, read_header
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
 from penstock.storage.segmented.checkpoint import LogPoint
-from penstock.storage.segmented.cleaner import finish_swaps
+from penstock.storage.segmented.cleaner import STATE_FILE, finish_swaps
 from penstock.storage.segmented.files import Files
-from penstock.storage.segmented.log import SegmentedLog, Surroundings
-from penstock.storage.segmented.scan import batches, find_next
-from penstock.storage.segmented.segment import PRODUCERS, TIME_INDEX, Segment, segment_name
+from penstock.storage.segmented.index import MAX_RELATIVE
+from penstock.storage.segmented.log import SegmentedLog
+from penstock.storage.segmented.scan import Damage, survey
+from penstock.storage.segmented.segment import INDEX, LOG, PRODUCERS, SUFFIXES, TIME_INDEX, Segment, segment_name
+from penstock.storage.segmented.surroundings import Surroundings
 
 logger = logging.getLogger(__name__)
 
 PARTITION_FILE = "partition.json"
+EPOCHS_FILE = "epochs"
 _FORMAT = 1
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _SNAPSHOT = re.compile(r"(\d{20})\.producers")
@@ -51,12 +56,17 @@ def read_identity(files: Files, folder: Path) -> TopicId | None:
 def create(
     at: TopicPartition, topic_id: TopicId, folder: Path, config: TopicConfig, surroundings: Surroundings
 ) -> SegmentedLog:
-    """A new, empty log."""
+    """A new, empty log; StorageError if the folder holds records already."""
     files = surroundings.files
     files.make_folder(folder)
+    for name in files.list_folder(folder):
+        if name.endswith(LOG) and files.open(folder / name).size():
+            raise StorageError(f"{folder.name} holds records already and is left as it is")
     write_identity(files, folder, at, topic_id)
     segment = Segment.create(folder, 0, surroundings.open_segments)
     files.sync_folder(folder)
+    files.sync_folder(folder.parent)
+    segment.entry_synced = True
     return SegmentedLog(
         at,
         topic_id,
@@ -83,19 +93,26 @@ def recover(
     """The log in `folder`; `point` and `clean` are what the checkpoint says."""
     files = surroundings.files
     finish_swaps(files, folder)
-    names = sorted(name for name in files.list_folder(folder) if _SEGMENT.fullmatch(name))
-    segments = [Segment(folder, int(name[:20]), surroundings.open_segments) for name in names]
-    if not segments:
-        segments = [Segment.create(folder, point.end if point else 0, surroundings.open_segments)]
-    recovery = _Recovery(at, folder, config, surroundings, segments)
-    trusted = point.end if point and clean else point.recovery if point else 0
-    recovery.run(trusted, clean and point is not None)
+    names = files.list_folder(folder)
+    bases = sorted(int(found[1]) for found in map(_SEGMENT.fullmatch, names) if found)
+    if read_identity(files, folder) is None:
+        if bases != [] and any(files.open(folder / (segment_name(base) + LOG)).size() for base in bases):
+            raise StorageError(f"{folder.name} does not say which topic it belongs to: {PARTITION_FILE} is unreadable")
+        write_identity(files, folder, at, topic_id)
+    _remove_orphans(files, folder, names, bases)
+    point = point or LogPoint(0, 0, 0)
+    recovery = _Recovery(at, folder, config, surroundings, bases, point, clean)
+    recovery.run()
     segments = recovery.segments
-    start = max(point.start if point else 0, segments[0].base_offset)
+    start = max(point.start, segments[0].base_offset)
+    if point.start < start and point.end > point.start:
+        logger.warning(
+            "log starts later than it did: its first segments are gone",
+            extra=fields(log=str(at), noted_start=point.start, start=start),
+        )
     end = segments[-1].next_offset
     recovery.epochs.cut(end)
-    if start > end:
-        raise StorageError(f"{at} should start at {start} but ends at {end}: segments are missing from {folder.name}")
+    recovery.epochs.trim(start)
     return SegmentedLog(
         at,
         topic_id,
@@ -104,10 +121,18 @@ def recover(
         surroundings,
         segments,
         start_offset=start,
-        flushed_offset=min(trusted, end),
+        flushed_offset=recovery.trusted,
         epochs=recovery.epochs,
         producers=recovery.producers,
     )
+
+
+def _remove_orphans(files: Files, folder: Path, names: list[str], bases: list[int]) -> None:
+    """Indexes whose segment is gone: a removal that a crash cut short."""
+    kept = {segment_name(base) for base in bases}
+    for name in names:
+        if name.endswith((INDEX, TIME_INDEX)) and name[:20] not in kept:
+            files.remove(folder / name)
 
 
 class _Recovery:
@@ -119,123 +144,181 @@ class _Recovery:
         folder: Path,
         config: TopicConfig,
         surroundings: Surroundings,
-        segments: list[Segment],
+        bases: list[int],
+        point: LogPoint,
+        clean: bool,
     ) -> None:
         self._at = at
         self._folder = folder
         self._config = config
         self._files = surroundings.files
-        self.segments = segments
+        self._open_segments = surroundings.open_segments
+        self._now_ms = surroundings.clock.now_ms()
+        self._point = point
+        self._clean = clean
+        self.trusted = point.end if clean else point.recovery
+        """Everything below was synced: it is taken as it is, and if it is not there, it is missing."""
+        self._may_have_gaps = "compact" in config.cleanup_policy or self._files.exists(folder / STATE_FILE)
+        self.segments = [Segment(folder, base, self._open_segments) for base in bases]
         self.producers = ProducerState(surroundings.max_producers)
-        self.epochs = self._load_epochs()
+        known = self._load_epochs()
+        self._read_all = known is None
+        self.epochs = known or EpochHistory()
 
-    def run(self, trusted_offset: int, clean: bool) -> None:
-        """Everything below `trusted_offset` was synced and is taken as it is; all behind it is read and checked."""
-        for segment, following in zip(self.segments, self.segments[1:], strict=False):
+    def run(self) -> None:
+        self._drop_below_start()
+        self._drop_empty_ends()
+        if not self.segments:
+            self.segments = [self._first_segment()]
+        replay_from = self._restore_producers()
+        for segment, following in pairwise(self.segments):
             self._adopt(segment, following.base_offset)
-        replay_from = self._restore_producers(trusted_offset)
+            if self._read_all or segment.next_offset > min(self.trusted, replay_from):
+                self._read_through(segment, replay_from, is_last=False)
         last = self.segments[-1]
-        for segment in list(self.segments):
-            if segment is not last and segment.next_offset <= min(trusted_offset, replay_from):
-                continue
-            if clean and segment is last and self._adopt_clean_end(segment, trusted_offset, replay_from):
-                continue
-            self._read_through(segment, trusted_offset, replay_from, is_last=segment is last)
+        if not self._adopt_clean_end(last, replay_from):
+            self._read_through(last, replay_from, is_last=True)
+
+    def _first_segment(self) -> Segment:
+        """There is no file with records at or behind the start: the log goes on at the highest offset known."""
+        point = self._point
+        base_offset = max(point.start, self.trusted)
+        segment = Segment.create(self._folder, base_offset, self._open_segments)
+        if base_offset > point.start:
+            logger.error(
+                "records are missing: there is no segment",
+                extra=fields(log=str(self._at), lost_from_offset=point.start, readable_again_from=base_offset),
+            )
+        return segment
+
+    def _drop_below_start(self) -> None:
+        """Segments whose removal a crash undid or cut short."""
+        start = self._point.start
+        while len(self.segments) > 1 and self.segments[1].base_offset <= start:
+            self._remove(self.segments.pop(0), "below the start of the log")
+        if len(self.segments) == 1 and self.trusted < start and self._end_of(self.segments[0]) < start:
+            # The start was noted before the segment that begins there was synced, and a power loss took that one.
+            self._remove(self.segments.pop(), "below the start of the log")
+
+    def _drop_empty_ends(self) -> None:
+        """After a power loss a segment can be there while the end of the one before it, never synced, is not.
+
+        If there is nothing in it, it is forgotten: the log ends where its records end.
+        """
+        while len(self.segments) > 1:
+            before, last = self.segments[-2:]
+            if last.base_offset <= self.trusted or not self._is_empty(last):
+                return
+            if self._end_of(before) == last.base_offset:
+                return
+            self._remove(self.segments.pop(), "an empty segment behind an end that was never completed")
+
+    def _is_empty(self, segment: Segment) -> bool:
+        """Whether there is no sound batch in it."""
+        found = survey(segment.file, 0, segment.file.size(), segment.base_offset - 1)
+        return all(isinstance(each, Damage) for each in found)
+
+    def _end_of(self, segment: Segment) -> int:
+        """The offset behind the last sound batch."""
+        file, end = segment.file, segment.base_offset
+        for found in survey(file, 0, file.size(), segment.base_offset - 1):
+            if not isinstance(found, Damage):
+                end = found.header.next_offset
+        return end
+
+    def _remove(self, segment: Segment, why: str) -> None:
+        logger.warning("segment removed", extra=fields(log=str(self._at), segment=segment.path().name, reason=why))
+        segment.close()
+        for suffix in SUFFIXES:
+            self._files.remove(segment.path(suffix))
 
     def _adopt(self, segment: Segment, next_offset: int) -> None:
-        """Takes a segment as it is, by its size and its indexes."""
-        segment.size = segment.synced_size = segment.written_back = segment.appended_from = segment.file.size()
+        """Takes a closed segment as it is, by its indexes and its last batches; reads it all if they do not fit."""
+        end = self._take_known(segment)
         segment.next_offset = next_offset
-        segment.index_saved = self._files.exists(segment.path(TIME_INDEX))
-        index = segment.index
+        segment.index_saved = True
+        if end is None or (end != next_offset and not self._may_have_gaps):
+            self._read_through(segment, 1 << 62, is_last=False)
+
+    def _adopt_clean_end(self, segment: Segment, replay_from: int) -> bool:
+        """After a clean stop the end of the log is known; True if the last segment bears that out."""
+        if not self._clean or self._read_all or replay_from < self.trusted:
+            return False
+        end = self._take_known(segment)
+        segment.next_offset = self.trusted
+        return end == self.trusted
+
+    def _take_known(self, segment: Segment) -> int | None:
+        """Size, bounds and index of a segment; gives the offset behind its last batch, None if it has to be read."""
+        file = segment.file
+        size = segment.size = segment.synced_size = segment.written_back = file.size()
+        segment.appended_from = segment.hot_from = size
+        index = segment.load_index()
+        if index is None:
+            return None
         if index.times:
             segment.max_timestamp = index.times[-1]
             segment.max_timestamp_offset = segment.base_offset + index.time_offsets[-1]
-        elif segment.size:
-            self._read_through(segment, 1 << 62, 1 << 62, is_last=False)
-            return
-        first = next(iter(batches(segment.file, 0, segment.size)), None)
-        segment.first_timestamp = first.header.max_timestamp if first else -1
+        if size >= HEADER_BYTES:
+            segment.first_timestamp = read_header(file.read(0, HEADER_BYTES)).max_timestamp
+        position, end = index.positions[-1] if index.positions else 0, segment.base_offset
+        for found in survey(file, position, size):
+            if isinstance(found, Damage):
+                return None
+            end = found.header.next_offset
+        return end
 
-    def _adopt_clean_end(self, segment: Segment, end: int, replay_from: int) -> bool:
-        """After a clean stop the end of the log is known; True if the last segment bears that out."""
-        self._adopt(segment, end)
-        position = segment.index.last_position_up_to(segment.size)
-        last_offset = None
-        for found in batches(segment.file, position, segment.size):
-            last_offset = found.header.last_offset
-            position = found.position + found.header.size
-        expected = end - 1 if segment.size else None
-        return position == segment.size and last_offset == expected and replay_from >= end
-
-    def _read_through(self, segment: Segment, trusted_offset: int, replay_from: int, *, is_last: bool) -> None:
+    def _read_through(self, segment: Segment, replay_from: int, *, is_last: bool) -> None:
         """Reads every batch of a segment and makes indexes, bounds, epochs and producer state anew."""
-        file, size = segment.file, segment.file.size()
-        next_offset = segment.next_offset
+        file, next_offset = segment.file, self.trusted if is_last else segment.next_offset
+        size = file.size()
         segment.forget_content()
-        position, last_offset, damaged = 0, segment.base_offset - 1, 0
-        while position < size:
-            for found in batches(file, position, size, last_offset):
-                header = found.header
-                segment.note(header, header.base_offset, found.position, self._config.index_interval_bytes)
-                if header.leader_epoch >= 0:
-                    self.epochs.begin(header.leader_epoch, header.base_offset)
-                if header.producer_id >= 0 and header.base_offset >= replay_from:
-                    self.producers.remember(header, header.base_offset)
-                position, last_offset = found.position + header.size, header.last_offset
-            if position >= size:
-                break
-            following = find_next(file, position + 1, size, last_offset)
-            if following is None:
-                break
-            damaged += following.position - position
-            self._report_damage(segment, position, following.position, last_offset, following.header.base_offset)
-            segment.checked.add(0, position)
-            position = following.position
-        if position < size:
-            if is_last and last_offset + 1 >= trusted_offset:
-                self._cut_torn_tail(segment, position, size)
-                size = position
+        damage = []
+        below = segment.base_offset + MAX_RELATIVE if is_last else next_offset
+        for found in survey(file, 0, size, segment.base_offset - 1, below):
+            if isinstance(found, Damage):
+                damage.append(found)
+                continue
+            header = found.header
+            segment.note(header, header.base_offset, found.position, self._config.index_interval_bytes)
+            segment.checked.add(found.position, found.end)
+            if header.leader_epoch >= 0:
+                self.epochs.begin(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0 and header.base_offset >= replay_from:
+                self.producers.remember(header, header.base_offset, self._now_ms)
+        if damage and damage[-1].resumes_at is None:
+            tail = damage.pop()
+            if is_last and tail.first_offset >= self.trusted:
+                self._cut_torn_tail(segment, tail)
+                size = tail.start
             else:
-                self._report_damage(segment, position, size, last_offset, None)
-        segment.size = segment.written_back = segment.appended_from = size
-        segment.synced_size = 0
-        if not damaged and position == size:
-            segment.checked.add(0, size)
+                # What cannot be read was once synced: offsets there were given out and are never given again.
+                damage.append(tail._replace(resumes_at=next_offset))
+        elif segment.next_offset < next_offset and (is_last or not self._may_have_gaps):
+            damage.append(Damage(size, size, segment.next_offset, next_offset))
+        segment.next_offset = max(segment.next_offset, next_offset)
+        segment.size = segment.written_back = segment.appended_from = segment.hot_from = size
+        segment.synced_size = size if segment.next_offset <= self.trusted and not is_last else 0
+        segment.mark_damage(tuple(found for found in damage if (found.resumes_at or 0) > self._point.start))
         if not is_last:
-            segment.next_offset = next_offset
             segment.save_index()
-        elif position < size:
-            # What cannot be read at the end was once synced: offsets there were given out and are never given again.
-            segment.next_offset = max(segment.next_offset, trusted_offset)
 
-    def _cut_torn_tail(self, segment: Segment, position: int, size: int) -> None:
+    def _cut_torn_tail(self, segment: Segment, tail: Damage) -> None:
         logger.warning(
             "torn tail cut: an append that was never completed",
-            extra=fields(log=str(self._at), segment=segment.path().name, position=position, bytes=size - position),
-        )
-        segment.file.truncate(position)
-        segment.file.sync()
-
-    def _report_damage(self, segment: Segment, start: int, end: int, last_offset: int, following: int | None) -> None:
-        logger.error(
-            "damaged bytes found and left in place: reads stop before them, what lies behind is readable",
             extra=fields(
-                log=str(self._at),
-                segment=segment.path().name,
-                position=start,
-                bytes=end - start,
-                after_offset=last_offset,
-                readable_again_from=following,
+                log=str(self._at), segment=segment.path().name, position=tail.start, bytes=tail.end - tail.start
             ),
         )
+        segment.file.truncate(tail.start)
+        segment.file.sync()
 
-    def _restore_producers(self, trusted_offset: int) -> int:
+    def _restore_producers(self) -> int:
         """Loads the newest sound snapshot; gives the offset from which batches must be replayed."""
         names = [name for name in self._files.list_folder(self._folder) if _SNAPSHOT.fullmatch(name)]
         for base_offset in sorted((int(name[:20]) for name in names), reverse=True):
             path = self._folder / (segment_name(base_offset) + PRODUCERS)
-            if base_offset > trusted_offset:
+            if base_offset > self.trusted:
                 self._files.remove(path)
                 continue
             try:
@@ -247,10 +330,11 @@ class _Recovery:
             return base_offset
         return 0
 
-    def _load_epochs(self) -> EpochHistory:
-        content = self._files.read(self._folder / "epochs")
+    def _load_epochs(self) -> EpochHistory | None:
+        """None if the file is missing or damaged: then every batch is asked for its epoch."""
+        content = self._files.read(self._folder / EPOCHS_FILE)
         try:
-            return EpochHistory.from_text((content or b"").decode())
-        except (ValueError, TypeError) as error:
+            return None if content is None else EpochHistory.from_text(content.decode())
+        except ValueError as error:
             logger.warning("leader epochs ignored", extra=fields(log=str(self._at), reason=str(error)))
-            return EpochHistory()
+            return None

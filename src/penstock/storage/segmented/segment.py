@@ -6,26 +6,31 @@ Rules:
   needed.
 - `checked` says which bytes have had their CRC checked since they last came from the disk; only those are sent to
   clients.
+- `damage` says which bytes and offsets are known to be bad; no look-up walks through them.
+- Threads use files and indexes too: whoever needs one takes it once and keeps it, because it may be let go meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import OrderedDict
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.logs import fields
-from penstock.records.batch import BatchHeader
+from penstock.records.batch import NO_TIMESTAMP, BatchHeader
 from penstock.storage.segmented.files import File, Files
 from penstock.storage.segmented.index import SparseIndex
 from penstock.storage.segmented.ranges import Ranges
-from penstock.storage.segmented.scan import batches
+from penstock.storage.segmented.scan import Damage, survey
 
 logger = logging.getLogger(__name__)
 
 LOG, INDEX, TIME_INDEX, PRODUCERS = ".log", ".index", ".timeindex", ".producers"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, PRODUCERS)
-NO_TIMESTAMP = -1
+
+_SURVEY_INTERVAL_BYTES = 4096
 
 
 def segment_name(base_offset: int) -> str:
@@ -33,27 +38,40 @@ def segment_name(base_offset: int) -> str:
 
 
 class OpenSegments:
-    """The segments whose file is open, least recently used first, so that the number of open files has a bound."""
+    """The segments whose file is open, longest open first, so that the number of open files has a bound."""
 
     def __init__(self, files: Files, limit: int) -> None:
         self.files = files
         self._limit = limit
         self._open: OrderedDict[Segment, None] = OrderedDict()
+        self._lock = threading.Lock()
+        """Segments are opened by the event loop and by threads."""
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def used(self, segment: Segment) -> None:
-        self._open[segment] = None
-        self._open.move_to_end(segment)
-        if len(self._open) > self._limit:
-            for oldest in self._open:
+    def opened(self, segment: Segment) -> None:
+        with self._lock:
+            self._open[segment] = None
+            self._open.move_to_end(segment)
+            # Not one in, one out: while their bytes were not synced, segments may have piled up beyond the limit.
+            for oldest in list(self._open) if len(self._open) > self._limit else ():
                 if oldest is not segment and oldest.release():
                     del self._open[oldest]
-                    return
+                    if len(self._open) <= self._limit:
+                        return
 
     def forget(self, segment: Segment) -> None:
-        self._open.pop(segment, None)
+        with self._lock:
+            self._open.pop(segment, None)
+
+
+class Survey(NamedTuple):
+    """What reading a whole segment showed."""
+
+    entries: SparseIndex
+    damage: tuple[Damage, ...]
+    end: int
 
 
 class Segment:
@@ -67,9 +85,13 @@ class Segment:
         "appended_from",
         "base_offset",
         "checked",
+        "damage",
+        "entry_synced",
         "first_timestamp",
         "folder",
+        "hot_from",
         "index_saved",
+        "is_pinned",
         "max_timestamp",
         "max_timestamp_offset",
         "next_offset",
@@ -85,6 +107,8 @@ class Segment:
         self.size = 0
         self.synced_size = 0
         """Bytes that would survive a power loss."""
+        self.entry_synced = False
+        """Whether the file's name is known to survive a power loss; synced bytes are worth nothing without it."""
         self.written_back = 0
         """Bytes that were handed to the disk."""
         self.first_timestamp = NO_TIMESTAMP
@@ -93,7 +117,13 @@ class Segment:
         """Base offset of the batch that brought the largest timestamp."""
         self.appended_from = 0
         """Bytes from here on were appended by this process, which checked them as they came."""
+        self.hot_from = 0
+        """Bytes from here on were appended a moment ago and are taken to be in the page cache without asking."""
         self.checked = Ranges()
+        self.damage: tuple[Damage, ...] = ()
+        """In ascending order, none open-ended."""
+        self.is_pinned = False
+        """The file must stay open: its name is about to belong to another segment."""
         self.index_saved = False
         self._index: SparseIndex | None = None
         self._last_indexed = 0
@@ -105,7 +135,7 @@ class Segment:
         segment = cls(folder, base_offset, open_segments)
         segment._index = SparseIndex()
         segment._file = open_segments.files.create(segment.path())
-        open_segments.used(segment)
+        open_segments.opened(segment)
         return segment
 
     def path(self, suffix: str = LOG) -> Path:
@@ -113,24 +143,36 @@ class Segment:
 
     @property
     def file(self) -> File:
-        if self._file is None:
-            self._file = self._open_segments.files.open(self.path())
-            self._open_segments.used(self)
-        return self._file
+        file = self._file
+        if file is None:
+            self._file = file = self._open_segments.files.open(self.path())
+            self._open_segments.opened(self)
+        return file
 
     @property
     def index(self) -> SparseIndex:
-        if self._index is None:
-            self._index = self._load_index()
-            self._open_segments.used(self)
-        return self._index
+        index = self._index
+        if index is None:
+            index = self.load_index()
+            if index is None:
+                found = self.survey()
+                self.take(found)
+                index = found.entries
+            self._open_segments.opened(self)
+        return index
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether a look-up needs nothing from the disk but the batches themselves."""
+        return self._file is not None and self._index is not None
 
     def append(self, batch: memoryview, header: BatchHeader, base_offset: int, interval_bytes: int) -> None:
-        """Writes a batch that is stamped already; on an error nothing has changed but, perhaps, bytes behind the end."""
+        """Writes a batch that is stamped already; on an error nothing has changed but bytes behind the end."""
         position = self.size
         (self._file or self.file).write(position, batch)
-        self.size = position + len(batch)
+        # The size comes last: a thread that sees the new size sees the new offset too, and knows whether to stop short.
         self.note(header, base_offset, position, interval_bytes)
+        self.size = position + len(batch)
 
     def note(self, header: BatchHeader, base_offset: int, position: int, interval_bytes: int) -> None:
         """Takes a batch at `position` into indexes and bounds; for appends and for recovery."""
@@ -146,34 +188,129 @@ class Segment:
             index.add(base_offset - self.base_offset, position)
             index.add_time(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
 
+    def sync(self) -> None:
+        """Returns when the file and its name would survive a power loss."""
+        self.file.sync()
+        if not self.entry_synced:
+            self._open_segments.files.sync_folder(self.folder)
+            self.entry_synced = True
+
     def forget_content(self) -> None:
         """Starts over before the file is scanned from its beginning."""
         self.next_offset = self.base_offset
-        self.size = self.synced_size = self.written_back = self.appended_from = 0
+        self.size = self.synced_size = self.written_back = self.appended_from = self.hot_from = 0
         self.first_timestamp = self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = self.base_offset
         self.checked = Ranges()
+        self.damage = ()
         self._index = SparseIndex()
         self._last_indexed = 0
         self.index_saved = False
 
     def save_index(self) -> None:
-        """Writes the index files; they are hints, so they need no sync of their own."""
+        """Writes the index files; they are hints that carry a CRC, so they need no sync of their own."""
         index = self.index
         if self.max_timestamp != NO_TIMESTAMP:
             index.add_time(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-        positions, times = index.to_bytes()
+        positions, times = index.to_bytes(self.size)
         for suffix, content in ((INDEX, positions), (TIME_INDEX, times)):
             self._open_segments.files.create(self.path(suffix)).write(0, content)
         self.index_saved = True
+
+    def load_index(self) -> SparseIndex | None:
+        """The indexes from their files; None, with a line in the log, if they cannot be used."""
+        files = self._open_segments.files
+        positions, times = files.read(self.path(INDEX)), files.read(self.path(TIME_INDEX))
+        reason = "missing"
+        if positions is not None and times is not None:
+            try:
+                self._index = index = SparseIndex.from_bytes(positions, times, self.size)
+                self._last_indexed = index.positions[-1] if index.positions else 0
+                return index
+            except ValueError as error:
+                reason = str(error)
+        logger.warning("index made anew", extra=fields(segment=str(self.path()), reason=reason))
+        return None
 
     def is_checked(self, start: int, end: int) -> bool:
         """Whether these bytes had their CRC checked and need not be looked at again while they stay in memory."""
         return start >= self.appended_from or self.checked.covers(start, min(end, self.appended_from))
 
+    def forget_checks(self) -> None:
+        """Pages have left the memory: whatever comes back from the disk has to be looked at again."""
+        self.checked = Ranges()
+        self.appended_from = self.size
+
+    def lost_at(self, offset: int) -> Damage | None:
+        """The damage that an offset fell to."""
+        for damage in self.damage:
+            if damage.first_offset <= offset < (damage.resumes_at or 0):
+                return damage
+        return None
+
+    def around_damage(self, position: int, offset: int) -> tuple[int, int]:
+        """Where a walk to `offset` from `position` starts and ends, so that it does not lead through damage."""
+        for damage in self.damage:
+            if offset >= (damage.resumes_at or 0):
+                position = max(position, damage.end)
+        return position, self.sound_end(position)
+
+    def sound_end(self, position: int) -> int:
+        """Where the first damage at or behind `position` begins, or the end of the segment."""
+        return next((damage.start for damage in self.damage if damage.end > position), self.size)
+
+    def survey(self) -> Survey:
+        """Reads the whole segment; changes nothing, so that a thread may do it while the log goes on."""
+        index, damage, last_indexed = SparseIndex(), [], 0
+        end = self.size  # before the offset: see append
+        next_offset, max_timestamp = self.next_offset, NO_TIMESTAMP
+        for found in survey(self.file, 0, end, self.base_offset - 1, next_offset):
+            if isinstance(found, Damage):
+                damage.append(found if found.resumes_at is not None else found._replace(resumes_at=next_offset))
+                continue
+            relative = found.header.base_offset - self.base_offset
+            if found.position - last_indexed >= _SURVEY_INTERVAL_BYTES:
+                last_indexed = found.position
+                index.add(relative, found.position)
+            if found.header.max_timestamp > max_timestamp:
+                max_timestamp = found.header.max_timestamp
+                index.add_time(max_timestamp, relative)
+        return Survey(index, tuple(damage), end)
+
+    def take(self, found: Survey) -> None:
+        """Goes by what a survey showed from now on; entries that came since are kept."""
+        if self._index is not None:
+            found.entries.extend(self._index, found.end)
+        self._index = found.entries
+        self._last_indexed = found.entries.positions[-1] if found.entries.positions else 0
+        self.mark_damage(tuple(damage for damage in found.damage if damage not in self.damage))
+
+    def mark_damage(self, found: tuple[Damage, ...]) -> None:
+        """Notes damage and says so in the broker's log."""
+        for damage in found:
+            self.checked.remove(damage.start, damage.end)
+            what = "damaged bytes are left in place" if damage.end > damage.start else "records are missing"
+            logger.error(
+                f"{what}: reads stop before that, what lies behind can be read",
+                extra=fields(
+                    log=self.folder.name,
+                    segment=self.path().name,
+                    position=damage.start,
+                    bytes=damage.end - damage.start,
+                    lost_from_offset=damage.first_offset,
+                    readable_again_from=damage.resumes_at,
+                ),
+            )
+        self.damage = tuple(sorted({*self.damage, *found}, key=lambda damage: (damage.start, damage.first_offset)))
+
+    def pin(self) -> None:
+        """Keeps the file and the indexes open from now on."""
+        self.is_pinned = True
+        self._file, self._index = self.file, self.index
+
     def release(self) -> bool:
         """Lets the file and the indexes go; False if they are still needed."""
-        if not self.index_saved or self.synced_size < self.size:
+        if not self.index_saved or self.is_pinned or self.synced_size < self.size:
             return False
         self._file = None
         self._index = None
@@ -188,30 +325,3 @@ class Segment:
         self.retire()
         self._file = None
         self._index = None
-
-    def _load_index(self) -> SparseIndex:
-        files = self._open_segments.files
-        positions, times = files.read(self.path(INDEX)), files.read(self.path(TIME_INDEX))
-        reason = "missing"
-        if positions is not None and times is not None:
-            try:
-                index = SparseIndex.from_bytes(positions, times)
-                if not index.positions or index.positions[-1] < self.size:
-                    return index
-                reason = "does not fit its segment"
-            except ValueError as error:
-                reason = str(error)
-        logger.warning("index made anew", extra=fields(segment=str(self.path()), reason=reason))
-        return self._rebuild_index()
-
-    def _rebuild_index(self) -> SparseIndex:
-        index, last = SparseIndex(), 0
-        max_timestamp, max_offset = NO_TIMESTAMP, 0
-        for position, header, _ in batches(self.file, 0, self.size):
-            if header.max_timestamp > max_timestamp:
-                max_timestamp, max_offset = header.max_timestamp, header.base_offset - self.base_offset
-            if position - last >= 4096:
-                last = position
-                index.add(header.base_offset - self.base_offset, position)
-                index.add_time(max_timestamp, max_offset)
-        return index
