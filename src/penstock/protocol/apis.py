@@ -1,98 +1,103 @@
 """The APIs that this broker can speak: their keys, the versions advertised, how each is decoded and encoded.
 
 The lowest versions are those of Kafka 4, which are what current clients still send. That includes Produce 0 to 2, which
-are only ever answered with an error: librdkafka before 2.11.1 does not compress for a broker that does not name them
-(KAFKA-18659). Produce and Fetch have codecs of their own; every other API is described in `messages`, and
-`encode_response` encodes its answers. Which of these APIs a broker advertises is its own affair: `advertise` takes the
-keys that it answers.
+are only ever answered with an error: librdkafka before 2.11 does not compress for a broker that does not name them
+(KAFKA-18659). Produce and Fetch have codecs of their own; every other API is described in `messages`, in a module of
+its own that is loaded when the API is first used. Which of these APIs a broker advertises is its own affair:
+`advertise` takes the keys that it answers.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from penstock.errors import ProtocolError
-from penstock.protocol import decoding, encoding, fetch, header, produce, schema
-from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from penstock.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from penstock.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from penstock.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from penstock.protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-)
-from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from penstock.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
+from penstock.protocol import decoding, encoding, fetch, header, produce
+from penstock.protocol.messages.api_versions import ApiVersion
+from penstock.protocol.schema import NEVER
 
 _SIZE = struct.Struct(">i").pack
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One row of the table; `response` is None where the response is encoded by hand."""
+    """One row of the table; what is coded by hand brings its own `decode` and has no described classes."""
 
     key: int
     name: str
     min_version: int
     max_version: int
     flexible_from: int
-    request: type
-    response: type | None
-    decode: Callable[[int, memoryview, int], Any]
+    by_hand: Callable[[int, memoryview, int], Any] | None = None
 
     def supports(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
 
+    @property
+    def request(self) -> type:
+        return _described_class(self.name, "Request")
 
-def _described(key: int, name: str, versions: tuple[int, int], request: type, response: type) -> Api:
-    def decode(version: int, body: memoryview, position: int) -> Any:
-        return decoding.decode(request, version, body, position)[0]
-
-    return Api(key, name, *versions, schema.flexible_from(request), request, response, decode)
+    @property
+    def response(self) -> type:
+        return _described_class(self.name, "Response")
 
 
-PRODUCE = Api(0, "Produce", 0, 11, produce.FLEXIBLE_FROM, produce.ProduceRequest, None, produce.decode_request)
-FETCH = Api(1, "Fetch", 4, 16, fetch.FLEXIBLE_FROM, fetch.FetchRequest, None, fetch.decode_request)
-LIST_OFFSETS = _described(2, "ListOffsets", (1, 10), ListOffsetsRequest, ListOffsetsResponse)
-METADATA = _described(3, "Metadata", (0, 13), MetadataRequest, MetadataResponse)
-FIND_COORDINATOR = _described(10, "FindCoordinator", (0, 6), FindCoordinatorRequest, FindCoordinatorResponse)
-API_VERSIONS = _described(header.API_VERSIONS_KEY, "ApiVersions", (0, 4), ApiVersionsRequest, ApiVersionsResponse)
-CREATE_TOPICS = _described(19, "CreateTopics", (2, 7), CreateTopicsRequest, CreateTopicsResponse)
-DELETE_TOPICS = _described(20, "DeleteTopics", (1, 6), DeleteTopicsRequest, DeleteTopicsResponse)
-DELETE_RECORDS = _described(21, "DeleteRecords", (0, 2), DeleteRecordsRequest, DeleteRecordsResponse)
-INIT_PRODUCER_ID = _described(22, "InitProducerId", (0, 5), InitProducerIdRequest, InitProducerIdResponse)
-OFFSET_FOR_LEADER_EPOCH = _described(
-    23, "OffsetForLeaderEpoch", (2, 4), OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-)
-DESCRIBE_CONFIGS = _described(32, "DescribeConfigs", (1, 4), DescribeConfigsRequest, DescribeConfigsResponse)
-ALTER_CONFIGS = _described(33, "AlterConfigs", (0, 2), AlterConfigsRequest, AlterConfigsResponse)
-DESCRIBE_LOG_DIRS = _described(35, "DescribeLogDirs", (1, 4), DescribeLogDirsRequest, DescribeLogDirsResponse)
-CREATE_PARTITIONS = _described(37, "CreatePartitions", (0, 3), CreatePartitionsRequest, CreatePartitionsResponse)
-INCREMENTAL_ALTER_CONFIGS = _described(
-    44, "IncrementalAlterConfigs", (0, 1), IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-)
-DESCRIBE_CLUSTER = _described(60, "DescribeCluster", (0, 2), DescribeClusterRequest, DescribeClusterResponse)
-DESCRIBE_TOPIC_PARTITIONS = _described(
-    75, "DescribeTopicPartitions", (0, 0), DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
-)
+@cache
+def _described_class(api_name: str, kind: str) -> type:
+    """`JoinGroup`, `Request` -> JoinGroupRequest in messages/join_group.py."""
+    module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", api_name).lower()
+    found: type = getattr(import_module(f"penstock.protocol.messages.{module}"), api_name + kind)
+    return found
+
+
+def _described(key: int, name: str, versions: tuple[int, int], flexible_from: int) -> Api:
+    return Api(key, name, *versions, flexible_from)
+
+
+PRODUCE = Api(0, "Produce", 0, 11, produce.FLEXIBLE_FROM, produce.decode_request)
+FETCH = Api(1, "Fetch", 4, 16, fetch.FLEXIBLE_FROM, fetch.decode_request)
+LIST_OFFSETS = _described(2, "ListOffsets", (1, 10), 6)
+METADATA = _described(3, "Metadata", (0, 13), 9)
+OFFSET_COMMIT = _described(8, "OffsetCommit", (2, 10), 8)
+OFFSET_FETCH = _described(9, "OffsetFetch", (1, 10), 6)
+FIND_COORDINATOR = _described(10, "FindCoordinator", (0, 6), 3)
+JOIN_GROUP = _described(11, "JoinGroup", (0, 9), 6)
+HEARTBEAT = _described(12, "Heartbeat", (0, 4), 4)
+LEAVE_GROUP = _described(13, "LeaveGroup", (0, 5), 4)
+SYNC_GROUP = _described(14, "SyncGroup", (0, 5), 4)
+DESCRIBE_GROUPS = _described(15, "DescribeGroups", (0, 6), 5)
+LIST_GROUPS = _described(16, "ListGroups", (0, 5), 3)
+API_VERSIONS = _described(18, "ApiVersions", (0, 4), 3)
+CREATE_TOPICS = _described(19, "CreateTopics", (2, 7), 5)
+DELETE_TOPICS = _described(20, "DeleteTopics", (1, 6), 4)
+DELETE_RECORDS = _described(21, "DeleteRecords", (0, 2), 2)
+INIT_PRODUCER_ID = _described(22, "InitProducerId", (0, 5), 2)
+OFFSET_FOR_LEADER_EPOCH = _described(23, "OffsetForLeaderEpoch", (2, 4), 4)
+ADD_PARTITIONS_TO_TXN = _described(24, "AddPartitionsToTxn", (0, 5), 3)
+ADD_OFFSETS_TO_TXN = _described(25, "AddOffsetsToTxn", (0, 4), 3)
+END_TXN = _described(26, "EndTxn", (0, 5), 3)
+WRITE_TXN_MARKERS = _described(27, "WriteTxnMarkers", (1, 2), 1)
+TXN_OFFSET_COMMIT = _described(28, "TxnOffsetCommit", (0, 5), 3)
+DESCRIBE_CONFIGS = _described(32, "DescribeConfigs", (1, 4), 4)
+ALTER_CONFIGS = _described(33, "AlterConfigs", (0, 2), 2)
+DESCRIBE_LOG_DIRS = _described(35, "DescribeLogDirs", (1, 4), 2)
+CREATE_PARTITIONS = _described(37, "CreatePartitions", (0, 3), 2)
+DELETE_GROUPS = _described(42, "DeleteGroups", (0, 2), 2)
+INCREMENTAL_ALTER_CONFIGS = _described(44, "IncrementalAlterConfigs", (0, 1), 1)
+OFFSET_DELETE = _described(47, "OffsetDelete", (0, 0), NEVER)
+DESCRIBE_CLUSTER = _described(60, "DescribeCluster", (0, 2), 0)
+DESCRIBE_PRODUCERS = _described(61, "DescribeProducers", (0, 0), 0)
+DESCRIBE_TRANSACTIONS = _described(65, "DescribeTransactions", (0, 0), 0)
+LIST_TRANSACTIONS = _described(66, "ListTransactions", (0, 2), 0)
+CONSUMER_GROUP_HEARTBEAT = _described(68, "ConsumerGroupHeartbeat", (0, 1), 0)
+CONSUMER_GROUP_DESCRIBE = _described(69, "ConsumerGroupDescribe", (0, 1), 0)
+DESCRIBE_TOPIC_PARTITIONS = _described(75, "DescribeTopicPartitions", (0, 0), 0)
 
 APIS = {
     api.key: api
@@ -101,31 +106,44 @@ APIS = {
         FETCH,
         LIST_OFFSETS,
         METADATA,
+        OFFSET_COMMIT,
+        OFFSET_FETCH,
         FIND_COORDINATOR,
+        JOIN_GROUP,
+        HEARTBEAT,
+        LEAVE_GROUP,
+        SYNC_GROUP,
+        DESCRIBE_GROUPS,
+        LIST_GROUPS,
         API_VERSIONS,
         CREATE_TOPICS,
         DELETE_TOPICS,
         DELETE_RECORDS,
         INIT_PRODUCER_ID,
         OFFSET_FOR_LEADER_EPOCH,
+        ADD_PARTITIONS_TO_TXN,
+        ADD_OFFSETS_TO_TXN,
+        END_TXN,
+        WRITE_TXN_MARKERS,
+        TXN_OFFSET_COMMIT,
         DESCRIBE_CONFIGS,
         ALTER_CONFIGS,
         DESCRIBE_LOG_DIRS,
         CREATE_PARTITIONS,
+        DELETE_GROUPS,
         INCREMENTAL_ALTER_CONFIGS,
+        OFFSET_DELETE,
         DESCRIBE_CLUSTER,
+        DESCRIBE_PRODUCERS,
+        DESCRIBE_TRANSACTIONS,
+        LIST_TRANSACTIONS,
+        CONSUMER_GROUP_HEARTBEAT,
+        CONSUMER_GROUP_DESCRIBE,
         DESCRIBE_TOPIC_PARTITIONS,
     )
 }
 
 _FLEXIBLE_FROM = {api.key: api.flexible_from for api in APIS.values()}
-
-
-def find_api(key: int) -> Api:
-    api = APIS.get(key)
-    if api is None:
-        raise ProtocolError(f"unknown API key {key}")
-    return api
 
 
 def decode_header(frame: bytes | memoryview) -> header.RequestHeader:
@@ -134,15 +152,17 @@ def decode_header(frame: bytes | memoryview) -> header.RequestHeader:
 
 
 def decode_request(api: Api, version: int, body: memoryview, position: int = 0) -> Any:
-    """The request that starts at `position`, an instance of `api.request`."""
+    """The request that starts at `position`."""
     if not api.min_version <= version <= api.max_version:
         raise ProtocolError(f"{api.name} v{version} is not supported")
-    return api.decode(version, body, position)
+    if api.by_hand is not None:
+        return api.by_hand(version, body, position)
+    return decoding.decode(api.request, version, body, position)[0]
 
 
 def encode_response(api: Api, version: int, correlation_id: int, message: object) -> bytes:
     """The whole frame of a response: size, header and body."""
-    if api.response is None or not isinstance(message, api.response):
+    if api.by_hand is not None or not isinstance(message, api.response):
         raise ValueError(f"{type(message).__name__} does not answer {api.name}")
     parts = [header.encode_response_header(api.key, version >= api.flexible_from, correlation_id)]
     encoding.encode_into(parts, message, version)

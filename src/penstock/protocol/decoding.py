@@ -89,7 +89,9 @@ class _DecoderSource:
         tags = []
         for column in columns(cls, self._version):
             if column.tag is None:
-                arguments.append(f"{column.name}={self._column(cls, column)}")
+                local = self.source.fresh(column.name)
+                self._column(local, cls, column)
+                arguments.append(f"{column.name}={local}")
             else:
                 tags.append((column, self.source.fresh(column.name)))
         if self._flexible:
@@ -98,13 +100,11 @@ class _DecoderSource:
         self._flush()
         return f"{self.source.bind(cls.__name__, cls)}({', '.join(arguments)})"
 
-    def _column(self, cls: type, column: Column) -> str:
-        local = self.source.fresh(column.name)
+    def _column(self, local: str, cls: type, column: Column) -> None:
         if isinstance(column.kind, Struct) and column.nullable:
-            self._nullable_struct(local, column.kind)
+            self._nullable_struct(local, column.kind, tagged=column.tag is not None)
         else:
             self._value(local, column.kind, column.nullable, f"{cls.__name__}.{column.name}")
-        return local
 
     def _value(self, local: str, kind: Kind, nullable: bool, what: str) -> None:
         match kind:
@@ -122,13 +122,14 @@ class _DecoderSource:
             case Struct(cls=nested):
                 self.source.line(f"{local} = {self.struct(nested)}")
 
-    def _nullable_struct(self, local: str, kind: Struct) -> None:
+    def _nullable_struct(self, local: str, kind: Struct, tagged: bool) -> None:
+        """A struct behind a marker: null is negative in its place, and zero under a tag."""
         source = self.source
         marker = source.fresh("marker")
         self._run.append(("b", marker))
         self._flush()
         source.line(f"{local} = None")
-        source.line(f"if {marker} >= 0:")
+        source.line(f"if {marker} {'>' if tagged else '>='} 0:")
         source.indent()
         built = self.struct(kind.cls)
         source.line(f"{local} = {built}")
@@ -223,7 +224,7 @@ class _DecoderSource:
         for column, local in tags:
             source.line(f"if {tag} == {column.tag}:")
             source.indent()
-            self._value(local, column.kind, column.nullable, f"{cls.__name__}.{column.name}")
+            self._column(local, cls, column)
             self._flush()
             source.line(f"if pos != {stop}: raise refuse('tagged {cls.__name__}.{column.name}')")
             source.dedent()

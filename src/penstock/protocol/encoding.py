@@ -85,7 +85,7 @@ class _EncoderSource:
 
     def _column(self, column: Column, expression: str) -> None:
         if isinstance(column.kind, Struct) and column.nullable:
-            self._nullable_struct(column.kind, expression)
+            self._nullable_struct(column.kind, expression, tagged=column.tag is not None)
         else:
             self._value(column.kind, column.nullable, expression)
 
@@ -104,12 +104,14 @@ class _EncoderSource:
                 self.source.line(f"{local} = {expression}")
                 self.struct(nested, local)
 
-    def _nullable_struct(self, kind: Struct, expression: str) -> None:
+    def _nullable_struct(self, kind: Struct, expression: str, tagged: bool) -> None:
+        """A struct behind a marker: null is negative in its place, and zero under a tag."""
         source = self.source
+        null = b"\0" if tagged else b"\xff"
         local = source.fresh("value")
         self.flush()
         source.line(f"{local} = {expression}")
-        source.line(f"if {local} is None: {self._append}(b'\\xff')")
+        source.line(f"if {local} is None: {self._append}({null!r})")
         source.line("else:")
         source.indent()
         source.line(f"{self._append}(b'\\x01')")
@@ -175,7 +177,7 @@ class _EncoderSource:
             source.indent()
             source.line(f"{pieces} = []")
             self._append = f"{pieces}.append"
-            self._value(column.kind, column.nullable, local)
+            self._column(column, local)
             self.flush()
             source.line(f"{pieces} = b''.join({pieces})")
             source.line(f"{section}.append(uvarint({column.tag}) + uvarint(len({pieces})) + {pieces})")

@@ -11,7 +11,8 @@ Rules:
 - Integers name their width (`i8` ... `i64`, `u16`, `u32`); `bool`, `float` (64 bits), `str`, `bytes`, `UUID`,
   `tuple[item, ...]` and other structs stand for themselves; `| None` makes a field nullable.
 - A field that some version lacks has a default: decoding such a version yields it, encoding drops the value.
-- From `flexible_from` on, lengths are varints and every struct ends with a section of tagged fields.
+- From `flexible_from` on, lengths are varints and every struct ends with a section of tagged fields; `NEVER` is the
+  `flexible_from` of a message that Kafka holds to be never flexible.
 - Nested structs take the version and the flexibility of the message they stand in.
 
 `columns` resolves a class for one version; `decoding` and `encoding` compile the result.
@@ -80,6 +81,9 @@ _PLAIN: dict[Any, Kind] = {
     bytes: Blob(),
     UUID: Fixed(UUID_CODE, 16),
 }
+
+# As `flexible_from`: no version is flexible. Versions are numbers of two bytes.
+NEVER = 2**15
 
 _PRESENCE = "penstock.presence"
 _FLEXIBLE_FROM = "__flexible_from__"

@@ -27,7 +27,8 @@ from penstock.protocol.apis import Api
 
 _INTEGERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_TIMES = ("timedelta_i32", "timedelta_i64", "datetime_i64")
+_DURATIONS = {"timedelta_i32": 2**31, "timedelta_i64": 2**40}
+_TIMES = (*_DURATIONS, "datetime_i64")
 
 
 def kio_class(api: Api, version: int, kind: str) -> Any:
@@ -44,6 +45,8 @@ class _Field:
     kind: str
     array: bool
     nullable: bool
+    # Whether kio says None where the wire has no null: for the id of all zeros, and for the time of -1.
+    none_stands_for_a_value: bool
     entity: Any
 
 
@@ -56,13 +59,15 @@ def _read_fields(cls: Any) -> tuple[_Field, ...]:
         arguments += [inner for argument in arguments for inner in typing.get_args(argument)]
         entity = next((argument for argument in arguments if dataclasses.is_dataclass(argument)), None)
         kind = field.metadata.get("kafka_type", "struct")
+        optional = type(None) in arguments
         found.append(
             _Field(
                 kio_name=field.name,
                 name=field.name + "_ms" if kind in _TIMES else field.name,
                 kind=kind,
                 array=any(typing.get_origin(argument) is tuple for argument in arguments),
-                nullable=type(None) in arguments and kind not in ("uuid", "datetime_i64"),
+                nullable=optional and kind not in ("uuid", "datetime_i64"),
+                none_stands_for_a_value=optional and kind in ("uuid", "datetime_i64"),
                 entity=entity,
             )
         )
@@ -97,10 +102,11 @@ def _single_values(field: _Field) -> st.SearchStrategy[Any]:
             return st.booleans()
         case "error_code":
             return st.sampled_from([code.value for code in ErrorCode])
-        case "timedelta_i32":
-            return st.integers(-(2**31), 2**31 - 1)
+        case "timedelta_i32" | "timedelta_i64" as duration:
+            return st.integers(-_DURATIONS[duration], _DURATIONS[duration] - 1)
         case "datetime_i64":
-            return st.just(-1) | st.integers(0, 2_000_000_000).map(lambda seconds: seconds * 1000)
+            times = st.integers(0, 2_000_000_000).map(lambda seconds: seconds * 1000)
+            return st.just(-1) | times if field.none_stands_for_a_value else times
         case kind:
             bits = _INTEGERS[kind]
             return st.integers(-(2**bits), 2**bits - 1)
@@ -159,7 +165,7 @@ def _to_kio_single(field: _Field, value: Any) -> Any:
             return None if value == NO_TOPIC_ID else value
         case "error_code":
             return ErrorCode(value)
-        case "timedelta_i32":
+        case "timedelta_i32" | "timedelta_i64":
             return datetime.timedelta(milliseconds=value)
         case "datetime_i64":
             return None if value == -1 else _EPOCH + datetime.timedelta(milliseconds=value)
@@ -185,7 +191,7 @@ def _from_kio_single(field: _Field, value: Any) -> Any:
             return from_kio(value)
         case "error_code":
             return value.value
-        case "timedelta_i32":
+        case "timedelta_i32" | "timedelta_i64":
             return value // datetime.timedelta(milliseconds=1)
         case "datetime_i64":
             return (value - _EPOCH) // datetime.timedelta(milliseconds=1)

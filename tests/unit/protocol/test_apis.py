@@ -15,7 +15,6 @@ from penstock.protocol.apis import (
     advertise,
     decode_request,
     encode_response,
-    find_api,
 )
 from penstock.protocol.encoding import encode
 from penstock.protocol.messages.api_versions import ApiVersionsResponse
@@ -73,12 +72,6 @@ def test_a_version_outside_the_advertised_range_is_refused(api: Api, version: in
     assert not api.supports(version)
     with pytest.raises(ProtocolError, match="not supported"):
         decode_request(api, version, memoryview(b"\0" * 100))
-
-
-def test_an_api_is_found_by_its_key_and_an_unknown_key_is_refused() -> None:
-    assert find_api(3) is METADATA
-    with pytest.raises(ProtocolError):
-        find_api(9999)
 
 
 def test_a_message_that_does_not_answer_the_api_is_our_own_mistake() -> None:

@@ -64,6 +64,7 @@ class Everything:
     note: str | None = tagged(0, since=_FLEXIBLE, default=None)
     leaves: tuple[Leaf, ...] = tagged(2, since=_FLEXIBLE, default=())
     count: i32 = tagged(200, since=_NEWEST, default=9)
+    tagged_leaf: Leaf | None = tagged(201, since=_NEWEST, default=None)
 
 
 _floats = st.floats(allow_nan=False)
@@ -108,6 +109,7 @@ _everything = st.builds(
     note=st.none() | _texts,
     leaves=_tuples(_leaf),
     count=_bits(31, 31),
+    tagged_leaf=st.none() | _leaf,
 )
 
 _ID = UUID(int=7)
@@ -136,6 +138,7 @@ _PLAIN = Everything(
     note="note",
     leaves=(Leaf(id=_ID),),
     count=10,
+    tagged_leaf=Leaf(id=_ID),
 )
 
 
@@ -257,6 +260,27 @@ def test_a_tag_that_runs_past_the_end_is_refused() -> None:
         decode(Tagged, 0, b"\x01\x07\x05\0\0\0\x05")
     with pytest.raises(ProtocolError):
         decode(Word, 1, b"\x02a\x01\x07\x05\0\0\0\x05")
+
+
+@message(flexible_from=0)
+class TaggedStruct:
+    inner: Tagged | None = tagged(0, since=0, default=None)
+
+
+@message(flexible_from=0)
+class TaggedStructByDefault:
+    inner: Tagged | None = tagged(0, since=0, default=Tagged(number=5))
+
+
+def test_a_tagged_struct_that_may_be_null_has_a_marker_before_it() -> None:
+    present = b"\x01\x00\x08\x01" + encode(Tagged(number=5), 0)
+    null = b"\x01\x00\x01\x00"
+
+    assert encode(TaggedStruct(inner=Tagged(number=5)), 0) == present
+    assert decode(TaggedStruct, 0, present) == (TaggedStruct(inner=Tagged(number=5)), len(present))
+    assert encode(TaggedStruct(), 0) == b"\0"
+    assert encode(TaggedStructByDefault(inner=None), 0) == null
+    assert decode(TaggedStructByDefault, 0, null) == (TaggedStructByDefault(inner=None), len(null))
 
 
 def test_a_tagged_field_at_its_default_is_not_written() -> None:
