@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -150,7 +151,7 @@ def test_a_reader_begins_where_it_is_told(broker: BrokerProcess, created: str) -
     consumer.close()
 
 
-def test_offsets_are_found_by_time_and_at_the_ends(admin: KafkaAdminClient, broker: BrokerProcess, created: str) -> None:
+def test_offsets_are_found_by_time_and_at_the_ends(broker: BrokerProcess, created: str) -> None:
     base = int(time.time() * 1000) - 60_000
     producer = KafkaProducer(bootstrap_servers=broker.kafka)
     for number in (0, 1, 2, 5, 3):
@@ -173,7 +174,7 @@ def test_a_topic_is_created_with_its_settings_and_described(admin: KafkaAdminCli
     assert [partition["partition_index"] for partition in described["partitions"]] == [0, 1, 2, 3]
     assert {partition["leader_id"] for partition in described["partitions"]} == {1}
     assert topic in admin.list_topics()
-    (by_id,) = admin.describe_topics([described["topic_id"]])
+    (by_id,) = admin.describe_topics([UUID(described["topic_id"])])
     assert by_id["name"] == topic
     settings = settings_of(admin, topic)
     assert settings["retention.ms"]["value"] == "60000"
@@ -192,9 +193,7 @@ def test_settings_are_changed_and_reset(admin: KafkaAdminClient, created: str, i
     admin.alter_configs([resource], incremental=incremental)
     settings = settings_of(admin, created)
     assert {name: settings[name]["value"] for name in configs} == configs
-    admin.reset_configs(
-        [ConfigResource(ConfigResourceType.TOPIC, created, ["retention.ms"])], incremental=incremental
-    )
+    admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, created, ["retention.ms"])], incremental=incremental)
     settings = settings_of(admin, created)
     assert settings["retention.ms"]["value"] == "1209600000"
     assert settings["segment.bytes"]["value"] == "4096"

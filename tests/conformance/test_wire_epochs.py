@@ -1,6 +1,7 @@
 """Leader epochs as clients see them once leadership has changed.
 
-A broker alone keeps its epoch, so the change is made in the coordination tree while the broker is down, as an election would.
+A broker alone keeps its epoch, so the change is made in the coordination tree while the broker is down, as an election
+would make it.
 """
 
 from __future__ import annotations

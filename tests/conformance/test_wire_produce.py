@@ -60,6 +60,13 @@ def test_acks_that_mean_nothing_are_refused(broker: BrokerProcess, topic: str, a
         assert wire.fetch(topic, 0)["high_watermark"] == 0
 
 
+def test_acks_all_is_refused_where_more_replicas_are_wanted_than_there_are(broker: BrokerProcess, topic: str) -> None:
+    with Wire(broker.address) as wire:
+        wire.create_topic(topic, min_insync_replicas=2)
+        assert wire.produce(topic, batch_of(b"x"), acks=-1)["error_code"] == Code.NOT_ENOUGH_REPLICAS
+        assert wire.produce(topic, batch_of(b"x"), acks=1)["error_code"] == 0
+
+
 def test_a_batch_with_a_flipped_bit_is_refused_wherever_it_is(broker: BrokerProcess, topic: str) -> None:
     whole = batch_of(b"precious")
     with Wire(broker.address) as wire:

@@ -27,9 +27,7 @@ _HTTP_LINE = re.compile(r"^  health, metrics http://(\S+)$", re.MULTILINE)
 class BrokerProcess:
     """Starts with `start`, ends with `stop` (SIGTERM) or `kill` (SIGKILL), and can be started again after either."""
 
-    def __init__(
-        self, folder: Path, settings: Mapping[str, object] | None = None, options: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None, options: Sequence[str] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.data = folder / "data"
         self._output = folder / "stdout"
@@ -94,15 +92,16 @@ class BrokerProcess:
             return (kafka, http) if kafka and http else None
 
         try:
-            kafka, http = until(announced, "the broker says that it is ready")
+            addresses = until(announced, "the broker says that it is ready")
         except BaseException:
             self.kill()
             raise
-        self.kafka, self.http = kafka[1], http[1]
+        assert addresses is not None
+        self.kafka, self.http = (found[1] for found in addresses)
         return self
 
     def stop(self) -> int:
-        """Asks the broker to stop and gives its exit status; one that does not stop is killed, and that is a failure."""
+        """Asks the broker to stop and gives its exit status; one that does not stop is killed: a failure."""
         assert self._process is not None
         if self.is_alive:
             self._process.send_signal(signal.SIGTERM)

@@ -36,9 +36,7 @@ def run(
     command: Sequence[str], stdin: bytes = b"", env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a command to its end, with its output collected."""
-    return subprocess.run(
-        command, input=stdin, capture_output=True, timeout=_RUN_S, env=environment(env), check=False
-    )
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=_RUN_S, env=environment(env), check=False)
 
 
 def dying_with_us(command: Sequence[str]) -> list[str]:

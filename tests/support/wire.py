@@ -1,7 +1,7 @@
 """A Kafka connection with nothing between the test and the bytes.
 
-Requests are encoded by our codec, and Produce and Fetch, which ours only decodes, by kio; every answer is read by kio, an
-independent implementation, as a plain value: a dict by Kafka's field names.
+Requests are encoded by our codec, and Produce and Fetch, which ours only decodes, by kio; every answer is read by kio,
+an independent implementation, as a plain value: a dict by Kafka's field names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from unit.protocol.kio_oracle import kio_class, kio_read, kio_write
 FETCH_BY_NAME = 12
 FETCH_BY_ID = 16
 PRODUCE = 11
-
 
 
 def request_frame(api: Api, version: int, correlation_id: int, body: bytes) -> bytes:
@@ -228,5 +227,3 @@ def batch_of(*values: bytes, **options: Any) -> bytes:
     """A record batch of these values, stamped with now."""
     now_ms = int(time.time() * 1000)
     return bytes(build_batch([Record(None, value, timestamp_ms=now_ms) for value in values], **options))
-
-

@@ -80,6 +80,8 @@ class Connection:
         self._idle: asyncio.Future[None] | None = None
         self._is_reading = False
         self._is_writing = False
+        self._is_waiting = False
+        """The next request needs more of the allowance than there is; until then nothing is read."""
         self._is_closed = False
         self._last_heard = now()
         self._resume_reading()
@@ -103,6 +105,7 @@ class Connection:
             self._loop.remove_writer(self._fd)
         if self._task is not None:
             self._task.cancel()
+        self._stop_waiting()
         self._out.clear()
         self._release_buffer()
         self._sock.close()
@@ -113,6 +116,8 @@ class Connection:
         """Called now and then: closes a connection that is silent, frees memory that is not used."""
         if self._last_heard < idle_before and self._task is None:
             self.close()
+        elif self._is_waiting:
+            return  # it is us who keep this one waiting
         elif self._start < self._end and self.is_idle and self._last_heard < stalled_before:
             # Half a request and then nothing: it holds memory that others may need.
             logger.info("connection closed: its request stalled", extra=fields(host=self.host))
@@ -197,6 +202,7 @@ class Connection:
         buffer = self._buffer
         if buffer is None:
             return
+        self._stop_waiting()
         left = self._end - self._start
         if left == 0:
             self._start = self._end = 0
@@ -214,7 +220,8 @@ class Connection:
         extra = needed - BASE_BYTES - self._borrowed
         if extra > 0 and not self._allowance.take(extra):
             self._pause_reading()
-            self._allowance.wait(extra, self._retry_make_room)
+            self._is_waiting = True
+            self._allowance.wait(extra, self._borrowed, self._granted)
             return
         self._borrowed += max(0, extra)
         larger = memoryview(bytearray(needed))
@@ -232,9 +239,18 @@ class Connection:
             frame = min(frame, max(_EAGER_BYTES, 2 * left))
         return int(frame) + _READ_AHEAD_BYTES
 
-    def _retry_make_room(self) -> None:
-        if not self._is_closed and self._task is None:
+    def _granted(self, count: int) -> None:
+        self._is_waiting = False
+        self._borrowed += count
+        # Its time to send the rest begins now.
+        self._last_heard = self._now()
+        if self._task is None:
             self._make_room()
+
+    def _stop_waiting(self) -> None:
+        if self._is_waiting:
+            self._is_waiting = False
+            self._allowance.forget(self._granted)
 
     def _on_handled(self, task: asyncio.Task[Parts]) -> None:
         self._task = None

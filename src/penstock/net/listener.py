@@ -20,6 +20,8 @@ _BACKLOG = 1024
 _ACCEPTS_A_TURN = 64
 _LOOK_AFTER_S = 2.0
 _STALL_S = 10.0
+_STALL_WHEN_SHORT_S = 2.0
+"""How long a request may stand still: others wait for the memory that it holds."""
 _DRAIN_S = 2.0
 
 
@@ -130,6 +132,7 @@ class Listener:
     def _look_after(self) -> None:
         now = self._loop.time()
         idle_before = now - self._limits.idle_connection_ms / 1000
+        stalled_before = now - (_STALL_WHEN_SHORT_S if self._allowance.is_short else _STALL_S)
         for connection in list(self._connections):
-            connection.look_after(idle_before, now - _STALL_S)
+            connection.look_after(idle_before, stalled_before)
         self._keeper = self._loop.call_later(_LOOK_AFTER_S, self._look_after)

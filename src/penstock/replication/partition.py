@@ -64,15 +64,13 @@ class Partition:
             )
         await log.admit()
         appended = await log.append(batch, self.leader_epoch)
-        visible = log.visible_end
-        if visible > self.high_watermark:
-            self.high_watermark = visible
-            if self._waiters:
-                self._tell(len(batch))
+        self._raise_watermark(len(batch))
         return appended
 
     async def read(self, offset: int, max_bytes: int) -> Slice:
         """Batches below the high watermark."""
+        # An append whose producer went away before it was flushed has nobody else to do this.
+        self._raise_watermark(0)
         high_watermark = self.high_watermark
         if offset > high_watermark:
             raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark {high_watermark}")
@@ -102,6 +100,13 @@ class Partition:
     def check_online(self) -> None:
         if self.is_gone:
             raise ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _raise_watermark(self, appended_bytes: int) -> None:
+        visible = self.log.visible_end
+        if visible > self.high_watermark:
+            self.high_watermark = visible
+            if self._waiters:
+                self._tell(appended_bytes)
 
     def _tell(self, appended_bytes: int) -> None:
         for waiter in tuple(self._waiters):

@@ -103,9 +103,9 @@ class Replicas:
             current = image.topics.get(name)
             if current is None or current.id != topic.id:
                 await self._remove(topic)
+        defaults_changed = old.settings_of(self._broker) != image.settings_of(self._broker)
         for name, topic in image.topics.items():
-            before = old.topics.get(name)
-            if before is not topic or old.broker_settings != image.broker_settings or before.id != topic.id:
+            if defaults_changed or old.topics.get(name) is not topic:
                 await self._update(topic, image)
 
     async def _update(self, topic: TopicImage, image: MetadataImage) -> None:

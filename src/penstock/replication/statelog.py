@@ -1,0 +1,69 @@
+"""A partition of an internal topic as the log of a state: read from its start at load, written at every change."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+from penstock.clock import Clock
+from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
+from penstock.records.records import Record, build_batch, records_block, walk
+from penstock.replication.partition import ALL_IN_SYNC, Partition
+from penstock.storage.contract import Slice
+
+_READ_BYTES = 1 << 20
+
+
+class StateRecord(NamedTuple):
+    """A record of the log; a value of None takes its key back."""
+
+    key: bytes
+    value: bytes | None
+
+
+class StateLog:
+    """Reads and writes the records of one partition."""
+
+    def __init__(self, partition: Partition, clock: Clock) -> None:
+        self.partition = partition
+        self._clock = clock
+
+    async def replay(self) -> AsyncIterator[tuple[BatchHeader, list[StateRecord]]]:
+        """Every batch of the log, in order; lets others run in between."""
+        offset = self.partition.log.start_offset
+        while offset < self.partition.high_watermark:
+            found = await self.partition.read(offset, _READ_BYTES)
+            data = memoryview(b"".join(_content(found)))
+            position = 0
+            while position + HEADER_BYTES <= len(data):
+                header = read_header(data, position)
+                batch = data[position : position + header.size]
+                if header.last_offset >= offset:
+                    yield header, _records(batch, header)
+                    offset = header.next_offset
+                position += header.size
+            if position == 0:
+                return
+            await asyncio.sleep(0)
+
+    async def append(self, records: Sequence[StateRecord]) -> None:
+        """Appends all records as one batch: after a crash all of them are there or none."""
+        now_ms = self._clock.now_ms()
+        batch = build_batch(Record(record.key, record.value, (), now_ms) for record in records)
+        await self.partition.append(memoryview(batch), ALL_IN_SYNC)
+
+
+def _content(found: Slice) -> list[bytes]:
+    return [
+        part if isinstance(part, bytes) else os.pread(part.fileno(), part.size, part.position) for part in found.parts
+    ]
+
+
+def _records(batch: memoryview, header: BatchHeader) -> list[StateRecord]:
+    return [
+        StateRecord(bytes(record.key), None if record.value is None else bytes(record.value))
+        for record in walk(records_block(batch, header), header.record_count)
+        if record.key is not None
+    ]

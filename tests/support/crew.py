@@ -1,0 +1,195 @@
+"""A group at work in a test: members as processes, a producer that does not stop, and what all of them did."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from support import group_member
+from support.broker_process import BrokerProcess
+from support.history import Assigned, Committing, Consumed, Event, History, faults
+from support.programs import dying_with_us, environment
+from support.waiting import PATIENCE_S, until
+
+SETTINGS = {
+    "groups.min_session_timeout_ms": 1000,
+    "groups.initial_rebalance_delay_ms": 200,
+    "groups.offsets_partitions": 4,
+}
+"""Of a broker whose groups notice soon that somebody is gone."""
+_STOP_S = 30
+
+
+class Crew:
+    """Members by name. A name that is started again is a new process with the same diary."""
+
+    def __init__(self, broker: BrokerProcess, topic: str, folder: Path, partitions: int = 6) -> None:
+        self.broker = broker
+        self.topic = topic
+        self.group = f"group-of-{topic}"
+        self._partitions = partitions
+        self._folder = folder
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._produced: dict[tuple[int, int], str] = {}
+        self._stop = threading.Event()
+        self._producing: threading.Thread | None = None
+        admin = self._admin()
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+        if self._producing is not None:
+            self._producing.join()
+
+    def _admin(self) -> AdminClient:
+        """A new one each time: after a restart of the broker librdkafka may wait for its old coordinator in vain."""
+        return AdminClient({"bootstrap.servers": self.broker.kafka, "log_level": 0})
+
+    def start(self, name: str, client: str = "confluent", **options: object) -> None:
+        """Starts a member; `options` as of `support/group_member.py`."""
+        command = [sys.executable, group_member.__file__, "--client", client, "--name", name]
+        command += ["--bootstrap", self.broker.kafka, "--group", self.group, "--topic", self.topic]
+        command += ["--diary", str(self._diary(name))]
+        for option, value in options.items():
+            command += [f"--{option.replace('_', '-')}", str(value)]
+        with self._diary(name).with_suffix(".err").open("ab") as errors:
+            self._processes[name] = subprocess.Popen(
+                dying_with_us(command), stdout=errors, stderr=errors, env=environment(), start_new_session=True
+            )
+
+    def stop(self, name: str) -> None:
+        """The member leaves the group and ends."""
+        process = self._processes[name]
+        until(lambda: self._has_begun(name), f"{name} can be stopped")
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(_STOP_S)
+        assert status == 0, f"{name}: {status}\n{self._diary(name).with_suffix('.err').read_text()[-2000:]}"
+
+    def kill(self, name: str) -> None:
+        """The member is gone without a word."""
+        self._processes[name].kill()
+        self._processes[name].wait()
+
+    def produce(self, per_second: int = 300) -> None:
+        """Begins to send numbered messages to all partitions in turn, until `finish`."""
+        self._producing = threading.Thread(target=self._produce, args=(per_second,), name="producer")
+        self._producing.start()
+
+    def finish(self, patience_s: float = PATIENCE_S) -> None:
+        """Stops sending and waits until everything that was acknowledged has been seen; then judges."""
+        self._stop.set()
+        assert self._producing is not None
+        self._producing.join()
+        self._producing = None
+        until(lambda: not self.history().missing, "all messages are seen", patience_s)
+        for name, process in self._processes.items():
+            if process.poll() is None:
+                self.stop(name)
+        history = self.history()
+        assert history.produced
+        assert faults(history, self.committed()) == []
+
+    def wait_for_more(self, count: int = 100, patience_s: float = PATIENCE_S) -> None:
+        """Waits until so many more messages were dealt with."""
+        before = len(self.history().consumed)
+        until(lambda: len(self.history().consumed) >= before + count, f"{count} more messages", patience_s)
+
+    def wait_for_members(self, *names: str, patience_s: float = PATIENCE_S) -> None:
+        """Waits until the group is stable with exactly these members, each with a partition if there are enough."""
+
+        admin = self._admin()
+
+        found = ""
+
+        def is_so() -> bool:
+            nonlocal found
+            described = admin.describe_consumer_groups([self.group])[self.group].result()
+            present = sorted(member.client_id for member in described.members)
+            found = f"{described.state.name} with {', '.join(present)}"
+            return described.state.name == "STABLE" and present == sorted(names)
+
+        try:
+            until(is_so, f"the group is stable with {', '.join(sorted(names))}", patience_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {found}") from None
+
+    def committed(self) -> dict[int, int]:
+        """What the broker says that the group has committed."""
+        asked = [ConsumerGroupTopicPartitions(self.group)]
+        admin = self._admin()
+        answer = admin.list_consumer_group_offsets(asked)[self.group].result()
+        return {found.partition: found.offset for found in answer.topic_partitions}
+
+    def history(self) -> History:
+        events = [event for name in self._processes for event in self._events(name)]
+        return History(dict(self._produced), events)
+
+    def assignments_of(self, name: str) -> list[tuple[int, ...]]:
+        return [event.partitions for event in self._events(name) if isinstance(event, Assigned)]
+
+    def _has_begun(self, name: str) -> bool:
+        """Whether the process that was started last has come so far that it leaves when it is asked to."""
+        return any(f'"pid": {self._processes[name].pid}' in line for line in self._lines(name))
+
+    def _diary(self, name: str) -> Path:
+        return self._folder / f"{name}.diary"
+
+    def _lines(self, name: str) -> list[str]:
+        path = self._diary(name)
+        # A line may be half written.
+        return path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
+
+    def _events(self, name: str) -> list[Event]:
+        return [event for line in self._lines(name) if (event := _event(name, json.loads(line))) is not None]
+
+    def _produce(self, per_second: int) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.broker.kafka,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                self._produced[message.partition(), message.offset()] = message.value().decode()
+
+        number = 0
+        while not self._stop.wait(0.02):
+            for _ in range(max(1, per_second // 50)):
+                producer.produce(self.topic, str(number), partition=number % self._partitions, on_delivery=report)
+                number += 1
+            producer.poll(0)
+        assert producer.flush(PATIENCE_S) == 0
+
+
+def _event(name: str, said: dict[str, object]) -> Event | None:
+    kind, at_ns = said["kind"], said["at_ns"]
+    assert isinstance(at_ns, int)
+    match kind:
+        case "assigned":
+            return Assigned(at_ns, name, tuple(said["partitions"]))  # type: ignore[arg-type]
+        case "consumed":
+            return Consumed(at_ns, name, said["partition"], said["offset"], said["payload"])  # type: ignore[arg-type]
+        case "committing":
+            return Committing(at_ns, name, said["partition"], said["offset"])  # type: ignore[arg-type]
+    return None
