@@ -119,3 +119,6 @@ def saying(what: str) -> Iterator[None]:
         yield
     except KafkaException as error:
         raise CommandError(f"{what}: {reason_of(error)}") from None
+    except ValueError as error:
+        # The client library refuses some values itself.
+        raise CommandError(f"{what}: {error}") from None

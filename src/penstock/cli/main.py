@@ -23,9 +23,11 @@ from penstock.errors import PenstockError
 COMMANDS = {
     "serve": "penstock.cli.serve:serve",
     "topic": "penstock.cli.topic:app",
+    "group": "penstock.cli.group:app",
     "send": "penstock.cli.send:send",
     "tail": "penstock.cli.tail:tail",
     "config": "penstock.cli.config:app",
+    "dump": "penstock.cli.dump:dump",
 }
 
 

@@ -11,6 +11,7 @@ from penstock.cli.client import TIMEOUT_S, admin, metadata, reason_of, saying, t
 from penstock.cli.failure import CommandError
 from penstock.cli.options import Bootstrap, Json, bootstrap_of
 from penstock.cli.output import pairs, show_json, show_table
+from penstock.config.topic import topic_setting
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicMetadata
@@ -53,6 +54,9 @@ def create(
         if not (if_not_exists and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS):
             raise CommandError(f"topic {name} was not created: {reason_of(error)}") from None
         created = False
+    except ValueError as error:
+        # The client library refuses some numbers itself.
+        raise CommandError(f"topic {name} was not created: {error}") from None
     count = len(topic_of(metadata(client, at), name).partitions)
     if json:
         show_json({"topic": name, "created": created, "partitions": count})
@@ -169,6 +173,7 @@ def alter(
     for key in unset or ():
         if key in changes:
             raise typer.BadParameter(f"{key} is given twice", param_hint="--unset")
+        topic_setting(key)  # a name that does not exist would be taken for one that was never set
         changes[key] = None
     if not changes:
         raise typer.BadParameter("nothing to change: give --set or --unset")

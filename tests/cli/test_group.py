@@ -1,0 +1,194 @@
+"""`penstock group` as it is run, against a real broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from support.broker_process import BrokerProcess
+from support.confluent import send
+from support.programs import PENSTOCK, run
+from support.waiting import until
+
+Penstock = Callable[..., CompletedProcess[bytes]]
+
+
+@pytest.fixture
+def penstock(broker: BrokerProcess) -> Penstock:
+    def call(*arguments: str) -> CompletedProcess[bytes]:
+        return run([PENSTOCK, "group", *arguments, "-b", broker.kafka])
+
+    return call
+
+
+@pytest.fixture
+def admin(broker: BrokerProcess) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.kafka})
+
+
+@pytest.fixture
+def group(broker: BrokerProcess, admin: AdminClient, topic: str) -> str:
+    """A group without members, named as a topic of two partitions; it has read 3 of 5 records in partition 0."""
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()
+    send(broker, topic, [b"1", b"2", b"3", b"4", b"5"])
+    places = [TopicPartition(topic, 0, 3), TopicPartition(topic, 1, 0)]
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(topic, places)])[topic].result()
+    return topic
+
+
+@pytest.fixture
+def member(broker: BrokerProcess, group: str) -> Iterator[Consumer]:
+    settings = {
+        "bootstrap.servers": broker.kafka,
+        "group.id": group,
+        "client.id": "reader",
+        "enable.auto.commit": False,
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe([group])
+    until(lambda: consumer.poll(0.05) or consumer.assignment(), "the member has its partitions")
+    yield consumer
+    consumer.close()
+
+
+def said(done: CompletedProcess[bytes]) -> str:
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stderr == b""
+    return done.stdout.decode()
+
+
+def told(done: CompletedProcess[bytes]) -> Any:
+    return json.loads(said(done))
+
+
+def complaint(done: CompletedProcess[bytes], code: int = 1) -> str:
+    """The one line that a failed command leaves on standard error."""
+    assert done.returncode == code, (done.stdout, done.stderr)
+    text = done.stderr.decode()
+    assert "Traceback" not in text
+    assert text.startswith("penstock: ")
+    assert text.count("\n") == 1
+    return text
+
+
+def offsets(admin: AdminClient, group: str) -> list[int]:
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
+    return [found.offset for found in sorted(answer.topic_partitions, key=lambda found: found.partition)]
+
+
+def test_groups_are_listed(penstock: Penstock, group: str) -> None:
+    assert {"group": group, "state": "empty"} in told(penstock("list", "--json"))
+    assert group in said(penstock("list"))
+
+
+def test_a_group_without_members_is_described(penstock: Penstock, group: str) -> None:
+    (described,) = told(penstock("describe", group, "--json"))
+    assert (described["state"], described["members"]) == ("empty", [])
+    assert described["offsets"] == [
+        {"topic": group, "partition": 0, "committed": 3, "end": 5, "lag": 2, "client": None},
+        {"topic": group, "partition": 1, "committed": 0, "end": 0, "lag": 0, "client": None},
+    ]
+    text = said(penstock("describe", group))
+    assert f"group {group}: empty, no members" in text
+    assert "lag of all: 2" in text
+
+
+def test_a_group_with_members_is_described(penstock: Penstock, group: str, member: Consumer) -> None:
+    (described,) = told(penstock("describe", group, "--json"))
+    assert (described["state"], described["assignor"]) == ("stable", "range")
+    (found,) = described["members"]
+    assert (found["client"], found["host"], found["instance"]) == ("reader", "127.0.0.1", "")
+    assert found["partitions"] == [{"topic": group, "partition": 0}, {"topic": group, "partition": 1}]
+    assert [each["client"] for each in described["offsets"]] == ["reader", "reader"]
+    text = said(penstock("describe", group))
+    assert f"group {group}: stable, range, 1 member\n" in text
+    assert f"{group}:0,1" in text
+
+
+def test_a_group_that_is_not_there_is_named_with_its_nearest(penstock: Penstock, group: str) -> None:
+    assert f"there is no group {group}~; did you mean {group}?" in complaint(penstock("describe", f"{group}~"))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--to-offset", "1"], [1, 0]),
+        (["--to-offset", "4", "--topic", "{}:0"], [4, 0]),
+        (["--to-earliest"], [0, 0]),
+        (["--to-latest"], [5, 0]),
+        (["--to-latest", "--topic", "{}:1"], [3, 0]),
+        (["--to-time", "1h ago"], [0, 0]),
+        (["--to-time", "2100-01-01T00:00:00Z"], [5, 0]),
+        (["--shift-by", "-2"], [1, 0]),
+        (["--shift-by", "1"], [4, 0]),
+        (["--shift-by", "-100"], [0, 0]),
+        (["--shift-by", "100", "--topic", "{}"], [5, 0]),
+    ],
+)
+def test_offsets_are_set(
+    penstock: Penstock, admin: AdminClient, group: str, options: list[str], expected: list[int]
+) -> None:
+    arguments = [option.format(group) for option in options]
+    if options[0] == "--to-offset" and len(options) == 2:
+        arguments += ["--topic", f"{group}:0"]
+    dry = told(penstock("reset", group, *arguments, "--dry-run", "--json"))
+    assert dry["changed"] is False
+    assert offsets(admin, group) == [3, 0]
+    done = told(penstock("reset", group, *arguments, "--json"))
+    assert done["changed"] is True
+    assert done["offsets"] == dry["offsets"]
+    assert offsets(admin, group) == expected
+
+
+def test_what_was_set_is_shown(penstock: Penstock, group: str) -> None:
+    assert "nothing was changed" in said(penstock("reset", group, "--to-earliest", "--dry-run"))
+    assert f"group {group} goes on from there" in said(penstock("reset", group, "--to-earliest"))
+
+
+def test_a_new_group_is_made_by_setting_its_offsets(penstock: Penstock, admin: AdminClient, group: str) -> None:
+    assert "--topic" in complaint(penstock("reset", f"{group}-new", "--to-latest"))
+    said(penstock("reset", f"{group}-new", "--to-latest", "--topic", group))
+    assert offsets(admin, f"{group}-new") == [5, 0]
+
+
+def test_offsets_of_a_group_with_members_are_not_set(
+    penstock: Penstock, admin: AdminClient, group: str, member: Consumer
+) -> None:
+    assert "has 1 member (reader): stop them first" in complaint(penstock("reset", group, "--to-earliest"))
+    assert offsets(admin, group) == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "word", "code"),
+    [
+        ([], "--to-offset", 2),
+        (["--to-earliest", "--to-latest"], "--to-offset", 2),
+        (["--to-time", "soon"], "soon", 2),
+        (["--to-time", "42"], "42", 2),
+        (["--to-offset", "6"], "ends at", 1),
+        (["--to-latest", "--topic", "{}:2"], "no partition 2", 1),
+        (["--to-latest", "--topic", "{}:x"], "no partition x", 1),
+        (["--to-latest", "--topic", "not-there"], "there is no topic not-there", 1),
+    ],
+)
+def test_what_cannot_be_set_says_why(
+    penstock: Penstock, admin: AdminClient, group: str, options: list[str], word: str, code: int
+) -> None:
+    assert word in complaint(penstock("reset", group, *(option.format(group) for option in options)), code)
+    assert offsets(admin, group) == [3, 0]
+
+
+def test_a_group_is_deleted_only_when_that_is_meant(penstock: Penstock, group: str) -> None:
+    assert "--yes" in complaint(penstock("delete", group))
+    assert said(penstock("delete", group, "--yes")) == f"deleted group {group}\n"
+    assert "there is no such group" in complaint(penstock("delete", group, "--yes"))
+
+
+def test_a_group_with_members_is_not_deleted(penstock: Penstock, group: str, member: Consumer) -> None:
+    assert "it has members" in complaint(penstock("delete", group, "--yes"))

@@ -1,0 +1,146 @@
+"""`penstock topic` as it is run, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from support.broker_process import BrokerProcess
+from support.programs import PENSTOCK, run
+
+Penstock = Callable[..., CompletedProcess[bytes]]
+
+
+@pytest.fixture
+def penstock(broker: BrokerProcess) -> Penstock:
+    def call(*arguments: str, stdin: bytes = b"") -> CompletedProcess[bytes]:
+        return run([PENSTOCK, *arguments, "-b", broker.kafka], stdin)
+
+    return call
+
+
+def said(done: CompletedProcess[bytes]) -> str:
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stderr == b""
+    return done.stdout.decode()
+
+
+def told(done: CompletedProcess[bytes]) -> Any:
+    return json.loads(said(done))
+
+
+def complaint(done: CompletedProcess[bytes], code: int = 1) -> str:
+    """The one line that a failed command leaves on standard error."""
+    assert done.returncode == code, (done.stdout, done.stderr)
+    text = done.stderr.decode()
+    assert "Traceback" not in text
+    assert text.startswith("penstock: ")
+    assert text.count("\n") == 1
+    return text
+
+
+def test_a_topic_is_created_listed_and_described(penstock: Penstock, topic: str) -> None:
+    assert (
+        said(penstock("topic", "create", topic, "--partitions", "3", "-c", "retention.ms=60000"))
+        == f"created topic {topic} with 3 partitions\n"
+    )
+    assert topic in said(penstock("topic", "list"))
+    assert {"topic": topic, "partitions": 3} in told(penstock("topic", "list", "--json"))
+    penstock("send", topic, "one", "two", "--partition", "1")
+    described = said(penstock("topic", "describe", topic))
+    assert f"topic {topic}: 3 partitions" in described
+    assert "retention.ms" in described
+    (as_json,) = told(penstock("topic", "describe", topic, "--json"))
+    assert [(each["partition"], each["latest"]) for each in as_json["partitions"]] == [(0, 0), (1, 2), (2, 0)]
+    assert as_json["settings"] == [{"key": "retention.ms", "value": "60000", "origin": "topic"}]
+
+
+def test_the_broker_decides_what_is_not_said(penstock: Penstock, topic: str) -> None:
+    assert told(penstock("topic", "create", topic, "--json")) == {"topic": topic, "created": True, "partitions": 1}
+
+
+def test_creating_twice_fails_unless_that_is_fine(penstock: Penstock, topic: str) -> None:
+    said(penstock("topic", "create", topic))
+    assert "already exists" in complaint(penstock("topic", "create", topic))
+    assert "there is already topic" in said(penstock("topic", "create", topic, "--if-not-exists"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["not/a/name"], "not/a/name"),
+        (["fine", "-c", "retention.msec=1"], "retention.ms"),
+        (["fine", "-c", "retention.ms=soon"], "retention.ms"),
+        (["fine", "--partitions", "20000"], "limits.partitions_per_topic"),
+    ],
+)
+def test_what_cannot_be_created_says_why(penstock: Penstock, arguments: list[str], word: str) -> None:
+    assert word in complaint(penstock("topic", "create", *arguments))
+
+
+@pytest.mark.parametrize("command", [["create", "fine", "-p"], ["add-partitions", "fine", "--total"]])
+def test_more_partitions_than_the_client_library_allows_are_refused(penstock: Penstock, command: list[str]) -> None:
+    penstock("topic", "create", "fine")
+    assert "partitions" in complaint(penstock("topic", *command, "200000"))
+
+
+def test_settings_are_altered_and_returned_to_their_default(penstock: Penstock, topic: str) -> None:
+    said(penstock("topic", "create", topic, "-c", "segment.bytes=4096"))
+    assert f"{topic}: retention.ms = 1000" in said(penstock("topic", "alter", topic, "--set", "retention.ms=1000"))
+    (described,) = told(penstock("topic", "describe", topic, "--json"))
+    assert {each["key"]: each["value"] for each in described["settings"]} == {
+        "retention.ms": "1000",
+        "segment.bytes": "4096",
+    }
+    assert "is back to its default" in said(penstock("topic", "alter", topic, "--unset", "retention.ms"))
+    (described,) = told(penstock("topic", "describe", topic, "--json"))
+    assert [each["key"] for each in described["settings"]] == ["segment.bytes"]
+    assert "retention.ms" in complaint(penstock("topic", "alter", topic, "--set", "retention.msec=1"))
+    assert "retention.ms" in complaint(penstock("topic", "alter", topic, "--unset", "retention.msec"))
+
+
+def test_partitions_are_added_and_never_taken_away(penstock: Penstock, topic: str) -> None:
+    said(penstock("topic", "create", topic, "--partitions", "2"))
+    assert "has 5 partitions, before it had 2" in said(penstock("topic", "add-partitions", topic, "--total", "5"))
+    assert told(penstock("topic", "add-partitions", topic, "--add", "1", "--json"))["partitions"] == 6
+    complaint(penstock("topic", "add-partitions", topic, "--total", "3"))
+    complaint(penstock("topic", "add-partitions", topic), code=2)
+
+
+def test_a_topic_is_deleted_only_when_that_is_meant(penstock: Penstock, topic: str) -> None:
+    said(penstock("topic", "create", topic))
+    assert "--yes" in complaint(penstock("topic", "delete", topic))
+    assert said(penstock("topic", "delete", topic, "--yes")) == f"deleted topic {topic}\n"
+    assert topic not in said(penstock("topic", "list", "--json"))
+    assert topic in complaint(penstock("topic", "delete", topic, "--yes"))
+
+
+def test_a_topic_that_is_not_there_is_named_with_its_nearest(penstock: Penstock, topic: str) -> None:
+    said(penstock("topic", "create", topic))
+    text = complaint(penstock("topic", "describe", topic[:-1] + "~"))
+    assert f"did you mean {topic}?" in text
+    complaint(penstock("topic", "alter", "nothing-like-it-at-all", "--set", "retention.ms=1"))
+
+
+def test_without_a_broker_the_command_says_how_to_start_one() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+        for command in (["topic", "list"], ["send", "orders", "x"], ["tail", "orders"]):
+            text = complaint(run([PENSTOCK, *command, "-b", nobody]))
+            assert f"penstock serve --listen {nobody}" in text
+
+
+def test_something_that_is_no_broker_is_recognised(broker: BrokerProcess) -> None:
+    # The HTTP side takes connections and answers, but not as a broker does.
+    assert "does not answer as a broker" in complaint(run([PENSTOCK, "topic", "list", "-b", broker.http]))
+
+
+def test_the_broker_may_be_named_in_the_environment_or_before_the_command(broker: BrokerProcess, topic: str) -> None:
+    assert run([PENSTOCK, "topic", "create", topic], env={"PENSTOCK_BOOTSTRAP": broker.kafka}).returncode == 0
+    assert topic in said(run([PENSTOCK, "-b", broker.kafka, "topic", "list"]))
