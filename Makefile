@@ -8,7 +8,7 @@ STAMP   := $(VENV)/.installed
 PYTEST  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run test check format bench bench-quick chaos-kill clean
+.PHONY: help setup setup-test run test check format bench bench-quick chaos-kill chaos-groups clean
 
 help: ## Show what can be done
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -41,6 +41,9 @@ bench-quick: setup-test ## Measure Penstock beside Kafka (about 4 minutes)
 
 chaos-kill: setup-test ## Kill a broker under load, again and again, and count the messages
 	$(BIN)/python -m tests.durability.kill_rounds
+
+chaos-groups: setup-test ## Fifty members of one group come, go and crash under load
+	$(BIN)/python -m tests.groups.many_members
 
 clean: ## Remove .venv and caches; data stays
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

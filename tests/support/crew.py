@@ -97,7 +97,10 @@ class Crew:
         assert self._producing is not None
         self._producing.join()
         self._producing = None
-        until(lambda: not self.history().missing, "all messages are seen", patience_s)
+        try:
+            until(lambda: not self.history().missing, "all messages are seen", patience_s)
+        except AssertionError as error:
+            raise AssertionError("\n".join([str(error), *faults(self.history())[:20]])) from None
         for name, process in self._processes.items():
             if process.poll() is None:
                 self.stop(name)

@@ -7,19 +7,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
-from penstock.broker.context import RequestContext
-from penstock.broker.descriptions import Descriptions
-from penstock.broker.dispatch import Dispatcher, MessageHandler
-from penstock.broker.handlers.cluster import ClusterHandlers
-from penstock.broker.handlers.configs import ConfigHandlers
+from penstock.broker.dispatch import Dispatcher
+from penstock.broker.families import Collaborators, Families
+from penstock.broker.groups import LazyGroups
 from penstock.broker.handlers.fetch import FetchHandler
-from penstock.broker.handlers.offsets import OffsetHandlers
-from penstock.broker.handlers.pages import PageHandlers
 from penstock.broker.handlers.produce import ProduceHandler
-from penstock.broker.handlers.producer_ids import ProducerIdHandlers
-from penstock.broker.handlers.topics import TopicHandlers
 from penstock.broker.http import HttpServer
 from penstock.broker.metrics import LabelledValue, Metrics, RequestMetrics
 from penstock.broker.upkeep import Upkeep
@@ -99,12 +92,25 @@ class Broker:
         fetch_handler = FetchHandler(
             replicas, config.limits.fetch_bytes, config.limits.parked_fetches, config.limits.idle_connection_ms
         )
-        handlers = _handlers(self._loaded, controller, replicas, broker_id)
-        dispatcher = Dispatcher(ProduceHandler(replicas), fetch_handler, handlers, requests, config.limits)
+        groups = LazyGroups(controller, replicas, config.groups, self._clock)
+        self._closers.append(groups.close)
+        await groups.start()
+        families = Families(
+            Collaborators(
+                loaded=self._loaded,
+                broker_id=broker_id,
+                controller=controller,
+                replicas=replicas,
+                groups=groups,
+                clock=self._clock,
+            )
+        )
+        dispatcher = Dispatcher(ProduceHandler(replicas), fetch_handler, families, requests, config.limits)
         listener = Listener(config.broker.listen, config.limits, dispatcher.handle)
         self._closers.append(listener.close)
         self.kafka_address = listener.bind()
         self._on_close(fetch_handler.close)
+        self._on_close(groups.release)
         await controller.register_broker(self._info(broker_id))
         await replicas.applied()
 
@@ -152,45 +158,6 @@ class Broker:
         if self._is_ready:
             return True, {"status": "ready"}
         return False, {"status": "not ready", "reason": "starting or stopping"}
-
-
-def _handlers(
-    loaded: Loaded, controller: Controller, replicas: Replicas, broker_id: BrokerId
-) -> dict[apis.Api, MessageHandler]:
-    config = loaded.config
-    descriptions = Descriptions(loaded)
-    topics = TopicHandlers(controller, config.broker, config.limits, descriptions)
-    cluster = ClusterHandlers(controller, config.broker, config.limits)
-    configs = ConfigHandlers(controller, broker_id, descriptions)
-    offsets = OffsetHandlers(replicas, config.broker.data)
-    producer_ids = ProducerIdHandlers(controller)
-
-    def applied(handler: MessageHandler) -> MessageHandler:
-        """A change is answered only when this broker has carried it out."""
-
-        async def handle(request: Any, context: RequestContext) -> Any:
-            response = await handler(request, context)
-            await replicas.applied()
-            return response
-
-        return handle
-
-    return {
-        apis.METADATA: applied(cluster.metadata),
-        apis.DESCRIBE_CLUSTER: cluster.describe_cluster,
-        apis.DESCRIBE_TOPIC_PARTITIONS: PageHandlers(controller).describe_topic_partitions,
-        apis.CREATE_TOPICS: applied(topics.create_topics),
-        apis.DELETE_TOPICS: applied(topics.delete_topics),
-        apis.CREATE_PARTITIONS: applied(topics.create_partitions),
-        apis.DESCRIBE_CONFIGS: configs.describe_configs,
-        apis.ALTER_CONFIGS: applied(configs.alter_configs),
-        apis.INCREMENTAL_ALTER_CONFIGS: applied(configs.incremental_alter_configs),
-        apis.LIST_OFFSETS: offsets.list_offsets,
-        apis.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
-        apis.DELETE_RECORDS: offsets.delete_records,
-        apis.DESCRIBE_LOG_DIRS: offsets.describe_log_dirs,
-        apis.INIT_PRODUCER_ID: producer_ids.init_producer_id,
-    }
 
 
 def _register_metrics(

@@ -6,9 +6,9 @@ connection, as in Kafka; an error inside a handler of the broker closes it too a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.broker.answer import Answer
 from penstock.broker.context import RequestContext
@@ -29,6 +29,14 @@ MessageHandler = Callable[[Any, RequestContext], Awaitable[Any]]
 _PRODUCE_KEY, _FETCH_KEY = PRODUCE.key, FETCH.key
 
 
+class Handlers(Protocol):
+    """Finds who answers an API."""
+
+    def keys(self) -> Iterable[int]: ...
+
+    def find(self, api: Api) -> MessageHandler | None: ...
+
+
 class Dispatcher:
     """Decodes, calls, encodes, counts."""
 
@@ -36,18 +44,18 @@ class Dispatcher:
         self,
         produce_handler: ProduceHandler,
         fetch_handler: FetchHandler,
-        handlers: Mapping[Api, MessageHandler],
+        handlers: Handlers,
         metrics: RequestMetrics,
         limits: Limits,
     ) -> None:
         self._produce = produce_handler.produce
         self._fetch = fetch_handler.fetch
-        self._handlers = {api.key: handler for api, handler in handlers.items()}
+        self._handlers = handlers
         self._metrics = metrics
         self._max_other_bytes = limits.other_request_bytes
         self._turns = Turns(limits.in_flight_requests)
         self._encoded_metadata = EncodedMetadata()
-        self._advertised = apis.advertise([PRODUCE.key, FETCH.key, API_VERSIONS.key, *self._handlers])
+        self._advertised = apis.advertise([PRODUCE.key, FETCH.key, API_VERSIONS.key, *handlers.keys()])
 
     async def handle(self, frame: memoryview, host: str) -> list[Any]:
         """The parts of the response to one request frame."""
@@ -74,8 +82,8 @@ class Dispatcher:
         version = header.api_version
         if api is API_VERSIONS:
             return self._api_versions(header)
-        handler = self._handlers.get(api.key)
-        if handler is None or not api.supports(version):
+        handler = self._handlers.find(api) if api.supports(version) else None
+        if handler is None:
             raise ProtocolError(f"{api.name} v{version} is not supported")
         request = apis.decode_request(api, version, frame, header.body_start)
         response = await handler(request, RequestContext(version, header.client_id, host))

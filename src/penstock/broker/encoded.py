@@ -7,7 +7,6 @@ from collections import OrderedDict
 
 from penstock.protocol import apis
 from penstock.protocol.apis import METADATA
-from penstock.protocol.messages.metadata import MetadataResponse
 
 _METADATA_KEPT = 32
 _CORRELATION_ID = struct.Struct(">i")
@@ -20,9 +19,9 @@ class EncodedMetadata:
     """
 
     def __init__(self) -> None:
-        self._frames: OrderedDict[tuple[int, int], tuple[MetadataResponse, bytes]] = OrderedDict()
+        self._frames: OrderedDict[tuple[int, int], tuple[object, bytes]] = OrderedDict()
 
-    def encode(self, version: int, correlation_id: int, response: MetadataResponse) -> bytes:
+    def encode(self, version: int, correlation_id: int, response: object) -> bytes:
         key = (id(response), version)
         held, frame = self._frames.get(key, (None, b""))
         if held is not response:

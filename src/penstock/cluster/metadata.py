@@ -15,7 +15,8 @@ from typing import Any
 from penstock.ids import BrokerId, TopicId
 
 # Topics that brokers write to themselves; Kafka's names, because consoles hide topics by them.
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 
 
 def _nothing() -> Mapping[Any, Any]:

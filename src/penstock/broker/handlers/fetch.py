@@ -75,7 +75,8 @@ class FetchHandler:
         throttle_ms = 0
         while True:
             found = await self._gather(request)
-            if found.size >= request.min_bytes or found.failed or self._is_closing or loop.time() >= deadline:
+            is_enough = found.size >= request.min_bytes or found.failed or not request.partitions
+            if is_enough or self._is_closing or loop.time() >= deadline:
                 break
             if len(self._parked) >= self._max_parked:
                 throttle_ms = max(0, int((deadline - loop.time()) * 1000))

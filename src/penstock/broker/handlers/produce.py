@@ -6,8 +6,10 @@ import asyncio
 import logging
 
 from penstock.broker.answer import Answer
+from penstock.cluster.metadata import INTERNAL_TOPICS
 from penstock.errors import ApiError, Code, ProtocolError, StorageError
 from penstock.logs import fields
+from penstock.net import eager
 from penstock.protocol.produce import ProducePartition, ProduceRequest, ProduceResult, encode_response
 from penstock.records.batch import CODEC_MASK
 from penstock.records.compression import Codec
@@ -37,8 +39,10 @@ class ProduceHandler:
         elif len(wanted) == 1:
             results = [await self._append(version, acks, wanted[0])]
         else:
-            # Each append starts in the order of the request; only waiting for the disk overlaps.
-            results = await asyncio.gather(*(self._append(version, acks, item) for item in wanted))
+            # Each append is made in the order of the request; only waiting for the disk overlaps.
+            loop = asyncio.get_running_loop()
+            started = [eager.start(loop, self._append(version, acks, item)) for item in wanted]
+            results = [await one if isinstance(one, asyncio.Task) else one for one in started]
         failed = any(result.error_code for result in results)
         if acks == 0:
             if failed:
@@ -59,6 +63,8 @@ class ProduceHandler:
                 and records[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == Codec.ZSTD
             ):
                 raise ApiError(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or above")
+            if topic in INTERNAL_TOPICS:
+                raise ApiError(Code.INVALID_TOPIC_EXCEPTION, f"{topic} is written by brokers alone")
             partition = self._replicas.find(topic, index)
             appended = await partition.append(records, acks)
             return ProduceResult(

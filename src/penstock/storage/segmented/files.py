@@ -15,7 +15,7 @@ _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 _SYNC_FILE_RANGE_ALL = 1 | 2 | 4
 """Wait for what is under way, start the range, wait for it."""
 
-_PROBE_STRIDE = 64 * 1024
+_PROBE_STRIDE = 128 * 1024
 
 
 class File:

@@ -1,0 +1,165 @@
+"""Membership of consumer groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+
+from __future__ import annotations
+
+from penstock.broker.context import RequestContext
+from penstock.cluster.controller import Controller
+from penstock.errors import ApiError, Code
+from penstock.groups.coordinator import GroupCoordinator
+from penstock.groups.events import Heartbeat, Join, Leaver, Sync
+from penstock.groups.members import Protocol
+from penstock.protocol.messages.find_coordinator import (
+    GROUP,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from penstock.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+_MEMBER_ID_REQUIRED_FROM = 4
+_SKIP_ASSIGNMENT_FROM = 9
+_MANY_COORDINATORS_FROM = 4
+_MANY_LEAVERS_FROM = 3
+_NULL_PROTOCOL_FROM = 7
+
+
+class GroupHandlers:
+    def __init__(self, coordinator: GroupCoordinator, controller: Controller) -> None:
+        self._coordinator = coordinator
+        self._controller = controller
+
+    async def find_coordinator(
+        self, request: FindCoordinatorRequest, context: RequestContext
+    ) -> FindCoordinatorResponse:
+        many = context.version >= _MANY_COORDINATORS_FROM
+        keys = request.coordinator_keys if many else (request.key,)
+        found = tuple([await self._find(key, request.key_type) for key in keys])
+        if many:
+            return FindCoordinatorResponse(coordinators=found)
+        (one,) = found
+        return FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+
+    async def join_group(self, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+        if not request.group_id:
+            return _not_joined(Code.INVALID_GROUP_ID, request.member_id, context.version)
+        rebalance_ms = request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
+
+        def event(token: object) -> Join:
+            return Join(
+                token=token,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                client_id=context.client_id or "",
+                client_host=f"/{context.host}",
+                session_timeout_ms=request.session_timeout_ms,
+                rebalance_timeout_ms=rebalance_ms,
+                protocol_type=request.protocol_type,
+                protocols=tuple(Protocol(offered.name, offered.metadata) for offered in request.protocols),
+                must_know_its_id=context.version >= _MEMBER_ID_REQUIRED_FROM,
+                can_skip_assignment=context.version >= _SKIP_ASSIGNMENT_FROM,
+            )
+
+        joined = await self._coordinator.join(request.group_id, event)
+        if joined.code is not Code.NONE:
+            return _not_joined(joined.code, joined.member_id, context.version)
+        return JoinGroupResponse(
+            generation_id=joined.generation,
+            protocol_type=joined.protocol_type,
+            protocol_name=joined.protocol,
+            leader=joined.leader,
+            skip_assignment=joined.skip_assignment,
+            member_id=joined.member_id,
+            members=tuple(
+                JoinGroupResponseMember(member_id=member_id, group_instance_id=instance_id, metadata=metadata)
+                for member_id, instance_id, metadata in joined.members
+            ),
+        )
+
+    async def sync_group(self, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+        if not request.group_id:
+            return SyncGroupResponse(error_code=Code.INVALID_GROUP_ID)
+
+        def event(token: object) -> Sync:
+            return Sync(
+                token=token,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                generation=request.generation_id,
+                protocol_type=request.protocol_type,
+                protocol=request.protocol_name,
+                assignments=tuple((planned.member_id, planned.assignment) for planned in request.assignments),
+            )
+
+        synced = await self._coordinator.sync(request.group_id, event)
+        return SyncGroupResponse(
+            error_code=synced.code,
+            protocol_type=synced.protocol_type,
+            protocol_name=synced.protocol,
+            assignment=synced.assignment,
+        )
+
+    async def heartbeat(self, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+        if not request.group_id:
+            return HeartbeatResponse(error_code=Code.INVALID_GROUP_ID)
+        event = Heartbeat(
+            member_id=request.member_id, instance_id=request.group_instance_id, generation=request.generation_id
+        )
+        try:
+            code = await self._coordinator.heartbeat(request.group_id, event)
+        except ApiError as error:
+            code = error.code
+        return HeartbeatResponse(error_code=code)
+
+    async def leave_group(self, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+        if not request.group_id:
+            return LeaveGroupResponse(error_code=Code.INVALID_GROUP_ID)
+        many = context.version >= _MANY_LEAVERS_FROM
+        asked = request.members if many else (MemberIdentity(member_id=request.member_id),)
+        leavers = tuple(Leaver(member.member_id, member.group_instance_id) for member in asked)
+        try:
+            codes = await self._coordinator.leave(request.group_id, leavers)
+        except ApiError as error:
+            return LeaveGroupResponse(error_code=error.code)
+        if not many:
+            return LeaveGroupResponse(error_code=codes[0])
+        return LeaveGroupResponse(
+            members=tuple(
+                MemberResponse(member_id=leaver.member_id, group_instance_id=leaver.instance_id, error_code=code)
+                for leaver, code in zip(leavers, codes, strict=True)
+            )
+        )
+
+    async def _find(self, key: str, key_type: int) -> Coordinator:
+        """One broker is the coordinator of everything it can be asked for."""
+        code, reason = Code.NONE, None
+        if key_type != GROUP:
+            code, reason = Code.INVALID_REQUEST, f"there are no coordinators of type {key_type}"
+        else:
+            try:
+                await self._coordinator.prepare()
+            except ApiError as error:
+                code, reason = Code.COORDINATOR_NOT_AVAILABLE, str(error)
+        if code is not Code.NONE:
+            return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=reason)
+        image = self._controller.image
+        broker = image.brokers[image.controller]
+        return Coordinator(key=key, node_id=broker.id, host=broker.host, port=broker.port)
+
+
+def _not_joined(code: Code, member_id: str, version: int) -> JoinGroupResponse:
+    protocol = None if version >= _NULL_PROTOCOL_FROM else ""
+    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=protocol)

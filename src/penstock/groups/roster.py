@@ -1,0 +1,92 @@
+"""Who is in a classic group: its members by id and by instance id, and what is counted over all of them.
+
+The counts are kept as members come and go, so that a join costs the same in a group of ten and of ten thousand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from penstock.groups.members import Member, Protocol
+
+
+class Roster:
+    """Invariant: every protocol's count in `_offered`, `size` and `joining` are those of the members in it."""
+
+    def __init__(self, members: Iterable[Member] = ()) -> None:
+        self.by_id: dict[str, Member] = {}
+        self.static_ids: dict[str, str] = {}
+        """Instance id to member id."""
+        self.size = 0
+        """Bytes held for all members."""
+        self.joining = 0
+        """Members whose JoinGroup waits."""
+        self._offered: Counter[str] = Counter()
+        for member in members:
+            self.add(member)
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.by_id.values())
+
+    def add(self, member: Member) -> None:
+        self.by_id[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.member_id
+        self.joining += member.join_token is not None
+        self._count(member, 1)
+
+    def remove(self, member: Member) -> None:
+        del self.by_id[member.member_id]
+        if member.instance_id is not None:
+            del self.static_ids[member.instance_id]
+        self.joining -= member.join_token is not None
+        self._count(member, -1)
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """The member's id changes and its place among the others does not."""
+        member.member_id = member_id
+        self.by_id = {found.member_id: found for found in self}
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member_id
+
+    def describe(self, member: Member, client_id: str, client_host: str, protocols: tuple[Protocol, ...]) -> None:
+        """The member says anew who it is and what it can do."""
+        self._count(member, -1)
+        member.client_id = client_id
+        member.client_host = client_host
+        member.protocols = protocols
+        self._count(member, 1)
+
+    def await_join(self, member: Member, token: object | None) -> object | None:
+        """Sets the JoinGroup that waits, and gives the one that waited before."""
+        before = member.join_token
+        self.joining += (token is not None) - (before is not None)
+        member.join_token = token
+        return before
+
+    def supports(self, names: Iterable[str]) -> bool:
+        """Whether one of these protocols is known to everybody."""
+        return any(self._offered[name] == len(self.by_id) for name in names)
+
+    def vote(self) -> str:
+        """The protocol that most members prefer among those that all of them know."""
+        votes = Counter(
+            next(offered.name for offered in member.protocols if self._offered[offered.name] == len(self.by_id))
+            for member in self
+        )
+        return votes.most_common(1)[0][0]
+
+    @property
+    def longest_rebalance_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self), default=0)
+
+    def _count(self, member: Member, step: int) -> None:
+        self.size += step * member.size
+        for name in {offered.name for offered in member.protocols}:
+            self._offered[name] += step
+            if not self._offered[name]:
+                del self._offered[name]

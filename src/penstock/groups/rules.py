@@ -1,0 +1,51 @@
+"""What groups and their offsets go by: the same for all groups of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.errors import Code
+from penstock.groups.events import Join
+from penstock.groups.roster import Roster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRules:
+    """Sessions, and how large a group gets."""
+
+    min_session_timeout_ms: int
+    max_session_timeout_ms: int
+    initial_rebalance_delay_ms: int
+    max_members: int
+    max_bytes: int
+    """Of what members say of themselves, and of a plan."""
+    new_member_id: Callable[[str], str]
+    """A fresh member id from the client's id or the member's instance id."""
+    new_member_join_ms: int = 300_000
+    """How long a new member is taken to wait for its first generation; nobody hears from it meanwhile."""
+
+    def refusal(self, event: Join, roster: Roster) -> Code | None:
+        """Why there is no place for a member, new or known, in a group."""
+        if not self.min_session_timeout_ms <= event.session_timeout_ms <= self.max_session_timeout_ms:
+            return Code.INVALID_SESSION_TIMEOUT
+        former_id = event.member_id
+        if event.instance_id is not None:
+            former_id = roster.static_ids.get(event.instance_id, former_id)
+        former = roster.by_id.get(former_id)
+        size = roster.size + event.size - (former.size if former is not None else 0)
+        if (former is None and len(roster) >= self.max_members) or size > self.max_bytes:
+            return Code.GROUP_MAX_SIZE_REACHED
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRules:
+    """Offsets, and how many groups there are to keep them for."""
+
+    max_metadata_bytes: int
+    retention_ms: int
+    max_offsets: int
+    """Of one group."""
+    max_groups: int
+    """Of one shard."""
