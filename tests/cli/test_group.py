@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.broker_process import BrokerProcess
+from support.commands import complaint, said, told
 from support.confluent import send
 from support.programs import PENSTOCK, run
 from support.waiting import until
@@ -55,26 +54,6 @@ def member(broker: BrokerProcess, group: str) -> Iterator[Consumer]:
     until(lambda: consumer.poll(0.05) or consumer.assignment(), "the member has its partitions")
     yield consumer
     consumer.close()
-
-
-def said(done: CompletedProcess[bytes]) -> str:
-    assert done.returncode == 0, done.stderr.decode()
-    assert done.stderr == b""
-    return done.stdout.decode()
-
-
-def told(done: CompletedProcess[bytes]) -> Any:
-    return json.loads(said(done))
-
-
-def complaint(done: CompletedProcess[bytes], code: int = 1) -> str:
-    """The one line that a failed command leaves on standard error."""
-    assert done.returncode == code, (done.stdout, done.stderr)
-    text = done.stderr.decode()
-    assert "Traceback" not in text
-    assert text.startswith("penstock: ")
-    assert text.count("\n") == 1
-    return text
 
 
 def offsets(admin: AdminClient, group: str) -> list[int]:

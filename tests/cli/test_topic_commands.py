@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Callable
 from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 
 from support.broker_process import BrokerProcess
+from support.commands import complaint, said, told
 from support.programs import PENSTOCK, run
 
 Penstock = Callable[..., CompletedProcess[bytes]]
@@ -22,26 +21,6 @@ def penstock(broker: BrokerProcess) -> Penstock:
         return run([PENSTOCK, *arguments, "-b", broker.kafka], stdin)
 
     return call
-
-
-def said(done: CompletedProcess[bytes]) -> str:
-    assert done.returncode == 0, done.stderr.decode()
-    assert done.stderr == b""
-    return done.stdout.decode()
-
-
-def told(done: CompletedProcess[bytes]) -> Any:
-    return json.loads(said(done))
-
-
-def complaint(done: CompletedProcess[bytes], code: int = 1) -> str:
-    """The one line that a failed command leaves on standard error."""
-    assert done.returncode == code, (done.stdout, done.stderr)
-    text = done.stderr.decode()
-    assert "Traceback" not in text
-    assert text.startswith("penstock: ")
-    assert text.count("\n") == 1
-    return text
 
 
 def test_a_topic_is_created_listed_and_described(penstock: Penstock, topic: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,25 +15,6 @@ from support.confluent import consumer_of, error_of, read, send
 from support.waiting import PATIENCE_S
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-
-
-@pytest.fixture
-def admin(broker: BrokerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.kafka})
-
-
-@pytest.fixture
-def created(admin: AdminClient, topic: str) -> str:
-    """A topic of three partitions."""
-    admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1)])[topic].result(PATIENCE_S)
-    return topic
-
-
-@pytest.fixture
-def consumer(broker: BrokerProcess) -> Iterator[Consumer]:
-    client = consumer_of(broker)
-    yield client
-    client.close()
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import (
@@ -25,28 +25,9 @@ from confluent_kafka.admin import (
 )
 
 from support.broker_process import BrokerProcess
-from support.confluent import code_of, consumer_of, read, send
+from support.confluent import code_of, read, send
 from support.waiting import PATIENCE_S
 from support.wire import Wire, batch_of
-
-
-@pytest.fixture
-def admin(broker: BrokerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.kafka})
-
-
-@pytest.fixture
-def created(admin: AdminClient, topic: str) -> str:
-    """A topic of three partitions."""
-    admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1)])[topic].result(PATIENCE_S)
-    return topic
-
-
-@pytest.fixture
-def consumer(broker: BrokerProcess) -> Iterator[Consumer]:
-    client = consumer_of(broker)
-    yield client
-    client.close()
 
 
 def test_a_topic_is_created_with_its_settings_and_described(admin: AdminClient, topic: str) -> None:

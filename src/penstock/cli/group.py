@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.client import TIMEOUT_S, admin, metadata, reason_of, saying
+from penstock.cli.deletion import confirm, report_deletion
 from penstock.cli.failure import CommandError
 from penstock.cli.group_offsets import (
     Place,
@@ -92,27 +92,11 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete groups without members, with their offsets."""
-    from confluent_kafka import KafkaException
-
     client = _client(bootstrap_of(context, bootstrap))
     wanted = list(dict.fromkeys(names))
     if not yes:
-        _confirm(f"Delete {', '.join(wanted)} with all committed offsets?")
-    deleted: list[str] = []
-    failed: dict[str, str] = {}
-    for name, answer in client.delete_consumer_groups(wanted, request_timeout=TIMEOUT_S).items():
-        try:
-            answer.result()
-            deleted.append(name)
-        except KafkaException as error:
-            failed[name] = _why(error)
-    if json:
-        show_json({"deleted": deleted, "failed": failed})
-    else:
-        for name in deleted:
-            typer.echo(f"deleted group {name}")
-    if failed:
-        raise CommandError("; ".join(f"group {name} was not deleted: {reason}" for name, reason in failed.items()))
+        confirm(f"Delete {', '.join(wanted)} with all committed offsets?")
+    report_deletion("group", client.delete_consumer_groups(wanted, request_timeout=TIMEOUT_S), _why, json)
 
 
 @app.command()
@@ -270,14 +254,6 @@ def _time(text: str) -> Since:
     if not isinstance(position, Since):
         raise typer.BadParameter(f"{text!r} is not a time such as 2026-03-01T12:00:00Z or '10m ago'")
     return position
-
-
-def _confirm(question: str) -> None:
-    """Asks a person; a script has to say --yes, so that nothing is lost by a forgotten word."""
-    if not sys.stdin.isatty():
-        raise CommandError("nobody to ask here whether to delete: pass --yes")
-    if not typer.confirm(question, err=True):
-        raise CommandError("nothing deleted")
 
 
 def _why(error: BaseException) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.client import TIMEOUT_S, admin, metadata, reason_of, saying, topic_of
+from penstock.cli.deletion import confirm, report_deletion
 from penstock.cli.failure import CommandError
 from penstock.cli.options import Bootstrap, Json, bootstrap_of
 from penstock.cli.output import pairs, show_json, show_table
@@ -205,37 +205,13 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete topics and everything in them."""
-    from confluent_kafka import KafkaException
-
     at = bootstrap_of(context, bootstrap)
     client = admin(at)
     metadata(client, at)
     wanted = list(dict.fromkeys(names))
     if not yes:
-        _confirm(f"Delete {', '.join(wanted)} and all records in {'it' if len(wanted) == 1 else 'them'}?")
-    deleted: list[str] = []
-    failed: dict[str, str] = {}
-    for name, answer in client.delete_topics(wanted, request_timeout=TIMEOUT_S).items():
-        try:
-            answer.result()
-            deleted.append(name)
-        except KafkaException as error:
-            failed[name] = reason_of(error)
-    if json:
-        show_json({"deleted": deleted, "failed": failed})
-    else:
-        for name in deleted:
-            typer.echo(f"deleted topic {name}")
-    if failed:
-        raise CommandError("; ".join(f"topic {name} was not deleted: {reason}" for name, reason in failed.items()))
-
-
-def _confirm(question: str) -> None:
-    """Asks a person; a script has to say --yes, so that nothing is lost by a forgotten word."""
-    if not sys.stdin.isatty():
-        raise CommandError("nobody to ask here whether to delete: pass --yes")
-    if not typer.confirm(question, err=True):
-        raise CommandError("nothing deleted")
+        confirm(f"Delete {', '.join(wanted)} and all records in {'it' if len(wanted) == 1 else 'them'}?")
+    report_deletion("topic", client.delete_topics(wanted, request_timeout=TIMEOUT_S), reason_of, json)
 
 
 @app.command("add-partitions")

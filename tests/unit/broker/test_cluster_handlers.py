@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from penstock.broker.context import RequestContext
 from penstock.broker.handlers.cluster import ClusterHandlers
 from penstock.broker.handlers.pages import PageHandlers
 from penstock.cluster.controller import Controller, ControllerSettings
-from penstock.cluster.coordination import Change
-from penstock.cluster.embedded import EmbeddedCoordination
 from penstock.cluster.metadata import BrokerInfo
 from penstock.cluster.topics import NewTopic, TopicRules
 from penstock.config.broker import BrokerSettings, Limits
-from penstock.errors import Code, CoordinationError
+from penstock.errors import Code
 from penstock.ids import NO_TOPIC_ID, BrokerId, TopicId, new_topic_id
 from penstock.protocol import apis
 from penstock.protocol.messages.describe_cluster import CONTROLLERS, DescribeClusterRequest
@@ -27,28 +22,10 @@ from penstock.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from support.tree import Tree
 
 BROKER = BrokerId(1)
 NOT_ASKED = -(2**31)
-
-
-class Tree(EmbeddedCoordination):
-    """An embedded tree whose disk can be taken away."""
-
-    is_broken = False
-
-    async def commit(self, *changes: Change) -> None:
-        if self.is_broken:
-            raise CoordinationError("the disk is full")
-        await super().commit(*changes)
-
-
-@pytest.fixture
-async def tree(tmp_path: Path) -> AsyncIterator[Tree]:
-    tree = await Tree.open(tmp_path / "coordination.db")
-    assert isinstance(tree, Tree)
-    yield tree
-    await tree.close()
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -12,12 +10,10 @@ from penstock.broker.context import RequestContext
 from penstock.broker.descriptions import Descriptions
 from penstock.broker.handlers.topics import TopicHandlers
 from penstock.cluster.controller import Controller, ControllerSettings
-from penstock.cluster.coordination import Change
-from penstock.cluster.embedded import EmbeddedCoordination
 from penstock.cluster.metadata import BrokerInfo
 from penstock.config.broker import BrokerSettings, Limits
 from penstock.config.loader import load
-from penstock.errors import Code, CoordinationError
+from penstock.errors import Code
 from penstock.ids import NO_TOPIC_ID, BrokerId, new_topic_id
 from penstock.protocol import apis
 from penstock.protocol.messages.create_partitions import (
@@ -35,27 +31,9 @@ from penstock.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from support.tree import Tree
 
 BROKER = BrokerId(1)
-
-
-class Tree(EmbeddedCoordination):
-    """An embedded tree whose disk can be taken away."""
-
-    is_broken = False
-
-    async def commit(self, *changes: Change) -> None:
-        if self.is_broken:
-            raise CoordinationError("the disk is full")
-        await super().commit(*changes)
-
-
-@pytest.fixture
-async def tree(tmp_path: Path) -> AsyncIterator[Tree]:
-    tree = await Tree.open(tmp_path / "coordination.db")
-    assert isinstance(tree, Tree)
-    yield tree
-    await tree.close()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,8 +23,8 @@ from penstock.storage.contract import Engine, Log
 from penstock.storage.segmented import checkpoint, recovery
 from penstock.storage.segmented.checkpoint import Checkpoint, LogPoint
 from penstock.storage.segmented.files import Files
-from penstock.storage.segmented.flusher import Outstanding
 from penstock.storage.segmented.log import SegmentedLog
+from penstock.storage.segmented.outstanding import Outstanding
 from penstock.storage.segmented.segment import OpenSegments
 from penstock.storage.segmented.surroundings import Surroundings
 
@@ -52,7 +51,7 @@ class SegmentedEngine(Engine):
             clean := ThreadPoolExecutor(1, "clean"),
         )
         self._work = sync
-        self.outstanding = Outstanding(settings.unflushed_bytes or _kernel_allowance())
+        self.outstanding = Outstanding(settings.unflushed_bytes)
         self.open_segments = OpenSegments(self._files, limits.open_files)
         self._surroundings = Surroundings(
             files=self._files,
@@ -258,19 +257,3 @@ def _tell(waiting: list[asyncio.Future[None]], failure: StorageError | None) -> 
             future.set_exception(failure)
         else:
             future.set_result(None)
-
-
-def _kernel_allowance() -> int:
-    """How much the kernel lets pile up before it stops writers: stay clearly below.
-
-    It starts to hold writers back between its background ratio (10 %) and its hard ratio (20 %) of the memory that is
-    free or holds file pages; eight per cent of what is available now is below both.
-    """
-    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        with open("/proc/meminfo") as meminfo:
-            facts = dict(line.split(":", 1) for line in meminfo)
-        pages = int(facts["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        pass
-    return max(64 << 20, pages * 8 // 100)

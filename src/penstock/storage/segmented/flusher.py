@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import StorageError
 from penstock.logs import fields
+from penstock.storage.segmented.outstanding import Outstanding
 
 if TYPE_CHECKING:
     from penstock.storage.segmented.segment import Segment
@@ -37,30 +38,6 @@ NEVER_HELD_BYTES = 4 << 20
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the kernel says when a write found no room, and the file is otherwise well."""
-
-
-class Outstanding:
-    """Bytes in the page cache that were not handed to the disk yet, over all logs, with their bound."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.bytes = 0
-        self._waiters: list[asyncio.Future[None]] = []
-
-    def add(self, count: int) -> None:
-        self.bytes += count
-
-    def remove(self, count: int) -> None:
-        self.bytes -= count
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def changed(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
 
 
 class Flusher:
@@ -189,7 +166,8 @@ class Flusher:
             while (segment := self._behind()) is not None:
                 start = segment.written_back
                 end = min(segment.size, start + WRITE_BACK_BYTES)
-                await loop.run_in_executor(self._write_back_pool, segment.file.write_back, start, end - start)
+                room = await loop.run_in_executor(self._write_back_pool, self._hand_over, segment, start, end)
+                self._total.limit_bytes = room
                 self._written_back(segment, end)
         except OSError as error:
             # Not a broken promise yet: nothing here was promised to be on disk. The next sync will tell.
@@ -197,6 +175,11 @@ class Flusher:
             self._settle(self._own_bytes)
         finally:
             self._write_back = None
+
+    def _hand_over(self, segment: Segment, start: int, end: int) -> int:
+        """In a thread. Gives how much may be outstanding from now on."""
+        segment.file.write_back(start, end - start)
+        return self._total.room()
 
     def _behind(self) -> Segment | None:
         if self._own_bytes < WRITE_BACK_BYTES:

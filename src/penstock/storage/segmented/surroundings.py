@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from penstock.clock import Clock
 from penstock.storage.segmented.files import Files
-from penstock.storage.segmented.flusher import Outstanding
+from penstock.storage.segmented.outstanding import Outstanding
 from penstock.storage.segmented.segment import OpenSegments
 
 
