@@ -33,10 +33,10 @@ format: setup-test ## Bring the code into its form
 	$(BIN)/ruff check --fix src tests bench
 	$(BIN)/ruff format src tests bench
 
-bench: setup-test ## Measure Penstock beside Kafka, RabbitMQ, NATS and Redis (about 25 minutes)
+bench: setup-test ## Measure Penstock beside Kafka, RabbitMQ, NATS and Redis (about 15 minutes)
 	$(BIN)/python -m bench
 
-bench-quick: setup-test ## Measure Penstock beside Kafka (about 4 minutes)
+bench-quick: setup-test ## Measure Penstock beside Kafka (about 3 minutes)
 	$(BIN)/python -m bench --quick
 
 chaos-kill: setup-test ## Kill a broker under load, again and again, and count the messages
