@@ -2,54 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
-
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.config.broker import Limits, LogSettings
 from penstock.errors import ApiError, Code
 from penstock.records.batch import MAX_SEQUENCE, read_header, stamp_append_time
 from penstock.records.compression import Codec
 from penstock.storage.admission import RefusedRecordsError
 from penstock.storage.contract import Engine, Log
-from penstock.storage.memory import MemoryEngine
-from penstock.storage.segmented.engine import SegmentedEngine
-from support.logs import ALL, AT, EPOCH, NOW_MS, TOPIC_ID, Seen, append, batch, content, read_all, seen, settings, split
-
-NewLog = Callable[..., Awaitable[Log]]
+from support.logs import (
+    ALL,
+    AT,
+    DAY_MS,
+    EPOCH,
+    NOW_MS,
+    NewLog,
+    Seen,
+    append,
+    batch,
+    content,
+    read_all,
+    seen,
+    settings,
+    split,
+)
 
 PADDING = b"." * 700
 """With segments of 1024 bytes, one batch with this in it fills a segment."""
-
-DAY_MS = 86_400_000
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW_MS)
-
-
-@pytest.fixture(params=["segmented", "memory"])
-async def engine(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Engine]:
-    log_settings, limits = LogSettings(producer_expiry_ms=DAY_MS), Limits(producers_per_partition=4)
-    made: Engine
-    if request.param == "segmented":
-        made = SegmentedEngine(tmp_path / "logs", log_settings, limits, clock)
-    else:
-        made = MemoryEngine(log_settings, limits, clock)
-    await made.open({})
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-def new_log(engine: Engine) -> NewLog:
-    async def create(**named: object) -> Log:
-        return await engine.create(AT, TOPIC_ID, settings(**named))
-
-    return create
 
 
 async def refused(log: Log, *values: bytes | None, **options: object) -> ApiError:

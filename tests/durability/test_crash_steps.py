@@ -6,50 +6,15 @@ import asyncio
 import shutil
 import threading
 import uuid
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from penstock.clock import ManualClock
-from penstock.config.topic import TopicConfig
-from penstock.storage.segmented.engine import SegmentedEngine
-from penstock.storage.segmented.faulty import FaultyFiles
 from support.logs import AT, NOW_MS, TOPIC_ID, Seen, append, new_engine, open_engine, read_all, settings
+from support.steps import Steps, opened
 
 COMPACTED = settings(segment_bytes=1024, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
 MERGED = settings(segment_bytes=4096, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
 """Larger segments than those that were written: compaction makes one of several."""
-
-
-class Steps:
-    """The folder as a crash would leave it before each operation; every other copy has lost power as well."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.root = tmp_path / "data"
-        self.root.mkdir()
-        self.files = FaultyFiles(self.root)
-        self.copies: list[Path] = []
-        self._target = tmp_path
-
-    async def watch(self, work: Callable[[], Awaitable[object]]) -> None:
-        self.files.on_operation = self._copy
-        await work()
-        self._copy("end", self.root)
-        self.files.on_operation = None
-
-    def _copy(self, what: str, path: Path) -> None:
-        with self.files.lock:
-            number = len(self.copies)
-            killed = self._target / f"{number:03d}-{what.replace(' ', '-')}"
-            shutil.copytree(self.root, killed)
-            self.copies.append(killed)
-            for seed in range(2):
-                dark = self._target / f"{number:03d}-{what.replace(' ', '-')}-dark-{seed}"
-                self.files.power_loss(number * 10 + seed, into=dark)
-                self.copies.append(dark)
-
-
-async def opened(steps: Steps, config: TopicConfig, clock: ManualClock | None = None) -> SegmentedEngine:
-    return await open_engine(steps.root / "logs", config, clock, steps.files)
 
 
 async def test_a_crash_at_any_step_of_a_compaction(tmp_path: Path) -> None:

@@ -155,7 +155,11 @@ def test_recovery_keeps_every_batch_that_is_not_damaged(data: st.DataObject) -> 
 @given(st.data())
 def test_recovery_survives_any_files(data: st.DataObject) -> None:
     names = st.sampled_from(
-        [f"{offset:020d}{suffix}" for offset in (0, 3, 6) for suffix in (".log", ".index", ".timeindex", ".producers")]
+        [
+            f"{offset:020d}{suffix}"
+            for offset in (0, 3, 6)
+            for suffix in (".log", ".index", ".timeindex", ".aborted", ".producers")
+        ]
         + ["epochs", "compaction.json", f"{0:020d}-{3:020d}.swap", f"{0:020d}-{3:020d}.cleaned", "other"]
     )
     sound = segments(9)

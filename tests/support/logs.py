@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,10 @@ TOPIC_ID: TopicId = uuid.UUID("5a0c1c9a-95b0-4c5e-8a54-0f4f9d3a7c11")
 NOW_MS = 1_700_000_000_000
 ALL = 1 << 30
 EPOCH = 3
+DAY_MS = 86_400_000
+
+NewLog = Callable[..., Awaitable[Log]]
+"""Makes a log with the topic settings given, underscores for dots."""
 
 
 class Seen(NamedTuple):

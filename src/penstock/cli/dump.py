@@ -15,8 +15,8 @@ from penstock.cli.options import Json
 from penstock.errors import CoordinationError
 
 KNOWN = (
-    ".log, .index, .timeindex and .producers of a segment; epochs, partition.json, compaction.json, checkpoint.json,"
-    " coordination.db, meta.json"
+    ".log, .index, .timeindex, .aborted and .producers of a segment; epochs, partition.json, compaction.json,"
+    " checkpoint.json, coordination.db, meta.json"
 )
 _TIMES = ("base_timestamp", "max_timestamp", "timestamp", "last_seen", "at")
 

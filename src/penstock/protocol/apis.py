@@ -60,7 +60,7 @@ def _described(key: int, name: str, versions: tuple[int, int], flexible_from: in
     return Api(key, name, *versions, flexible_from)
 
 
-PRODUCE = Api(0, "Produce", 0, 11, produce.FLEXIBLE_FROM, produce.decode_request)
+PRODUCE = Api(0, "Produce", 0, 12, produce.FLEXIBLE_FROM, produce.decode_request)
 FETCH = Api(1, "Fetch", 4, 16, fetch.FLEXIBLE_FROM, fetch.decode_request)
 LIST_OFFSETS = _described(2, "ListOffsets", (1, 10), 6)
 METADATA = _described(3, "Metadata", (0, 13), 9)
@@ -97,6 +97,7 @@ DESCRIBE_TRANSACTIONS = _described(65, "DescribeTransactions", (0, 0), 0)
 LIST_TRANSACTIONS = _described(66, "ListTransactions", (0, 2), 0)
 CONSUMER_GROUP_HEARTBEAT = _described(68, "ConsumerGroupHeartbeat", (0, 1), 0)
 CONSUMER_GROUP_DESCRIBE = _described(69, "ConsumerGroupDescribe", (0, 1), 0)
+LIST_CONFIG_RESOURCES = _described(74, "ListConfigResources", (0, 1), 0)
 DESCRIBE_TOPIC_PARTITIONS = _described(75, "DescribeTopicPartitions", (0, 0), 0)
 
 APIS = {
@@ -139,6 +140,7 @@ APIS = {
         LIST_TRANSACTIONS,
         CONSUMER_GROUP_HEARTBEAT,
         CONSUMER_GROUP_DESCRIBE,
+        LIST_CONFIG_RESOURCES,
         DESCRIBE_TOPIC_PARTITIONS,
     )
 }

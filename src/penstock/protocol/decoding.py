@@ -114,7 +114,7 @@ class _DecoderSource:
                     self._flush()
                     self.source.line(f"{local} = UUID(bytes={local})")
             case Text():
-                self._sized("h", local, nullable, what, "str(data[pos:stop], 'utf-8')")
+                self._sized("h", local, nullable, what, "str(data[pos:stop], 'utf-8') if stop > pos else ''")
             case Blob():
                 self._sized("i", local, nullable, what, "bytes(data[pos:stop])")
             case Array(item=item):

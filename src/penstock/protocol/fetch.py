@@ -13,7 +13,7 @@ tagged fields; from version 13 on, a topic is its 16-byte id instead of its name
         | topics c [ topic | partitions c [ index i32 | error_code i16
             | high_watermark i64 | last_stable_offset i64 | log_start_offset i64 (5+)
             | aborted c? [ producer_id i64 | first_offset i64 | T ]
-            | preferred_read_replica i32 (11+) | records c? | T ] | T ] | T
+            | preferred_read_replica i32 (11+) | records c? | T: 0 = diverging epoch (12+) ] | T ] | T
 
 Rules: the records of a response are parts that the network writes as they are, never joined or copied here; a
 hostile request ends in `ProtocolError`, and each turn of a loop eats bytes.
@@ -61,6 +61,9 @@ _result_v5 = struct.Struct(">ihqqq").pack
 _result_v12 = struct.Struct(">ihqqqBi").pack
 _aborted_v4 = struct.Struct(">qq").pack
 _aborted_v12 = struct.Struct(">qqx").pack
+# One tagged field: its number and its size, then epoch, end offset and no tags.
+_diverging = struct.Struct(">BBBiqx").pack
+_DIVERGING_HEAD = (1, 0, 13)
 _response_v4 = struct.Struct(">ii").pack
 _response_v7 = struct.Struct(">iihi").pack
 _response_v12 = struct.Struct(">ixihi").pack
@@ -102,7 +105,8 @@ class FetchResult(NamedTuple):
     """What was read of one partition.
 
     `parts` are passed through in order, whatever they are, and are `size` bytes together; `aborted` are
-    (producer id, first offset) pairs, or None for a reader that does not care about transactions.
+    (producer id, first offset) pairs, or None for a reader that does not care about transactions. `diverging` tells a
+    follower that its log has parted from this one: (epoch, end offset) where the two may still agree.
     """
 
     topic: str | None
@@ -112,10 +116,11 @@ class FetchResult(NamedTuple):
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
-    aborted: list[tuple[int, int]] | None = None
+    aborted: Sequence[tuple[int, int]] | None = None
     preferred_read_replica: int = -1
     parts: Sequence[Any] = ()
     size: int = 0
+    diverging: tuple[int, int] | None = None
 
 
 def decode_request(version: int, body: memoryview, position: int) -> FetchRequest:
@@ -308,7 +313,7 @@ def _encode_flexible(version: int, head: bytes, results: Sequence[FetchResult]) 
     for members in topics:
         pending.append(_topic_v12(version, members[0]))
         pending.append(uvarint(len(members) + 1))
-        for _, _, index, code, high, stable, start, aborted, preferred, parts, size in members:
+        for _, _, index, code, high, stable, start, aborted, preferred, parts, size, diverging in members:
             if aborted:
                 pending.append(_result_v5(index, code, high, stable, start))
                 pending.append(uvarint(len(aborted) + 1))
@@ -323,7 +328,7 @@ def _encode_flexible(version: int, head: bytes, results: Sequence[FetchResult]) 
                 frame += parts
                 total += len(chunk) + size
                 pending = []
-            pending.append(b"\0")
+            pending.append(b"\0" if diverging is None else _diverging(*_DIVERGING_HEAD, *diverging))
         pending.append(b"\0")
     pending.append(b"\0")
     return _with_size(frame, b"".join(pending), total)
@@ -337,7 +342,7 @@ def _encode_plain(version: int, head: bytes, results: Sequence[FetchResult]) -> 
     for members in topics:
         name = _name(members[0])
         pending += (_i16.pack(len(name)), name, _i32.pack(len(members)))
-        for _, _, index, code, high, stable, start, aborted, preferred, parts, size in members:
+        for _, _, index, code, high, stable, start, aborted, preferred, parts, size, _ in members:
             if version >= _LOG_START_OFFSET_FROM:
                 pending.append(_result_v5(index, code, high, stable, start))
             else:

@@ -1,4 +1,4 @@
-"""Produce (0), versions 0 to 11, coded by hand because every record that enters the broker passes here.
+"""Produce (0), versions 0 to 12, coded by hand because every record that enters the broker passes here.
 
 Request, and response below it. From version 9 on, lengths marked `c` are varints plus one, and `T` are tagged
 fields.

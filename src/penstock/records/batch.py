@@ -125,9 +125,8 @@ def stamp_append_time(batch: memoryview, now_ms: int) -> None:
 def with_header(header: BatchHeader, records: bytes | memoryview) -> bytearray:
     """A batch of this header around these (already compressed) records: length and CRC are made here."""
     batch = bytearray(HEADER_BYTES + len(records))
-    fields = header._replace(length=len(batch) - LENGTH_OVERHEAD, magic=MAGIC, crc=0)
-    HEADER.pack_into(batch, 0, *fields)
+    HEADER.pack_into(batch, 0, *header)
+    _U32.pack_into(batch, 8, len(batch) - LENGTH_OVERHEAD)
     batch[HEADER_BYTES:] = records
-    view = memoryview(batch)
-    _U32.pack_into(batch, 17, crc_of(view))
+    _U32.pack_into(batch, 17, crc_of(memoryview(batch)))
     return batch

@@ -107,9 +107,9 @@ def build_batch(
     """A batch of these records with consecutive offsets."""
     kept = list(records)
     base_timestamp = kept[0].timestamp_ms
-    block = bytearray()
+    parts: list[bytes] = []
     for delta, record in enumerate(kept):
-        _put_record(block, record, record.timestamp_ms - base_timestamp, delta)
+        _put_record(parts, record, record.timestamp_ms - base_timestamp, delta)
     header = BatchHeader(
         base_offset=base_offset,
         length=0,
@@ -125,7 +125,7 @@ def build_batch(
         base_sequence=base_sequence,
         record_count=len(kept),
     )
-    return with_header(header, compress(codec, bytes(block)))
+    return with_header(header, compress(codec, b"".join(parts)))
 
 
 def recompress(batch: memoryview, codec: Codec) -> memoryview:
@@ -164,31 +164,44 @@ def _nullable(block: memoryview, position: int, end: int) -> tuple[memoryview | 
     return block[position : position + length], position + length
 
 
-def _put_varint(out: bytearray, value: int) -> None:
-    value = (value << 1) ^ (value >> 63)
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+class _Varints(dict[int, bytes]):
+    """Integers as they are written: the usual lengths and deltas are kept, others are made when they are needed."""
+
+    def __missing__(self, value: int) -> bytes:
+        out = bytearray()
+        value = (value << 1) ^ (value >> 63)
+        while value > 0x7F:
+            out.append(value & 0x7F | 0x80)
+            value >>= 7
+        out.append(value)
+        return bytes(out)
 
 
-def _put_nullable(out: bytearray, value: bytes | None) -> None:
-    if value is None:
-        _put_varint(out, -1)
-    else:
-        _put_varint(out, len(value))
-        out += value
+_VARINT = _Varints()
+_VARINT.update({value: _VARINT[value] for value in range(-1, 512)})
 
 
-def _put_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
-    body = bytearray(1)
-    _put_varint(body, timestamp_delta)
-    _put_varint(body, offset_delta)
-    _put_nullable(body, record.key)
-    _put_nullable(body, record.value)
-    _put_varint(body, len(record.headers))
-    for name, value in record.headers:
-        _put_nullable(body, name.encode())
-        _put_nullable(body, value)
-    _put_varint(out, len(body))
-    out += body
+def _put_record(out: list[bytes], record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    key, value, headers, _ = record
+    body = b"".join(
+        (
+            b"\0",
+            _VARINT[timestamp_delta],
+            _VARINT[offset_delta],
+            _VARINT[-1 if key is None else len(key)],
+            key or b"",
+            _VARINT[-1 if value is None else len(value)],
+            value or b"",
+            _headers(headers) if headers else b"\0",
+        )
+    )
+    out.append(_VARINT[len(body)])
+    out.append(body)
+
+
+def _headers(headers: Headers) -> bytes:
+    parts = [_VARINT[len(headers)]]
+    for name, value in headers:
+        raw = name.encode()
+        parts += (_VARINT[len(raw)], raw, _VARINT[-1 if value is None else len(value)], value or b"")
+    return b"".join(parts)

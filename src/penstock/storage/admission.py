@@ -47,15 +47,27 @@ class Admitted(NamedTuple):
     """The base offset of the first copy if the producer sent this batch before."""
 
 
-def admit(batch: memoryview, config: TopicConfig, producers: ProducerState, now_ms: int) -> Admitted:
-    """Checks one batch of a produce request; raises ApiError with what Kafka answers."""
-    header = check_batch(batch)
-    _check_fields(header)
+def admit(
+    batch: memoryview,
+    config: TopicConfig,
+    producers: ProducerState,
+    now_ms: int,
+    guard: int | None = None,
+    *,
+    is_own: bool = False,
+) -> Admitted:
+    """Checks one batch of a produce request; raises ApiError with what Kafka answers.
+
+    One of our `own` was built by a coordinator, perhaps in the name of a producer: it has no sequence numbers, and
+    what was just computed is not computed again.
+    """
+    header = read_header(batch) if is_own else check_batch(batch)
+    _check_fields(header, sequenced=not is_own)
     if len(batch) > config.max_message_bytes:
         raise _too_large(len(batch), config)
-    if "compact" in config.cleanup_policy:
+    if "compact" in config.cleanup_policy and not is_own:
         _check_keys(batch, header)
-    if header.producer_id >= 0 and (first := producers.check(header)) is not None:
+    if header.producer_id >= 0 and (first := producers.check(header, guard, sequenced=not is_own)) is not None:
         # Nothing is asked of it that may have changed since it was taken, and it keeps the time it was given then.
         append_time_ms = first.timestamp_ms if config.message_timestamp_type == "LogAppendTime" else -1
         return Admitted(batch, header, append_time_ms, first.base_offset)
@@ -85,7 +97,7 @@ def check_batch(batch: memoryview) -> BatchHeader:
     return header
 
 
-def _check_fields(header: BatchHeader) -> None:
+def _check_fields(header: BatchHeader, *, sequenced: bool) -> None:
     count = header.record_count
     if count < 1 or header.last_offset_delta != count - 1:
         raise ApiError(Code.INVALID_RECORD, f"{count} records with a last offset delta of {header.last_offset_delta}")
@@ -93,16 +105,16 @@ def _check_fields(header: BatchHeader) -> None:
         raise ApiError(Code.INVALID_RECORD, "a producer may not send control batches")
     if header.attributes & CODEC_MASK > Codec.ZSTD:
         raise ApiError(Code.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression codec {header.codec}")
-    if header.attributes & TRANSACTIONAL_BIT:
-        raise ApiError(Code.INVALID_TXN_STATE, "the partition is not part of a transaction of this producer")
     if header.producer_id >= 0:
-        if header.base_sequence < 0 or header.producer_epoch < 0:
+        if (header.base_sequence >= 0) is not sequenced or header.producer_epoch < 0:
             raise ApiError(
                 Code.INVALID_RECORD,
                 f"producer {header.producer_id} sent sequence {header.base_sequence}, epoch {header.producer_epoch}",
             )
     elif header.producer_id != -1:
         raise ApiError(Code.INVALID_RECORD, f"{header.producer_id} is no producer id")
+    elif header.attributes & TRANSACTIONAL_BIT:
+        raise ApiError(Code.INVALID_RECORD, "a transactional batch names no producer")
 
 
 def _too_large(size: int, config: TopicConfig) -> ApiError:

@@ -4,20 +4,26 @@ A pass has two steps. First the keys of the part not compacted yet are noted wit
 Then every batch from the start up to there is rewritten without records whose key has a later one. A tombstone (a
 record without a value) goes too once consumers have had `delete.retention.ms` to see it. Offsets never change: a
 rewritten batch keeps its base offset and its last offset delta, and its records keep their bytes.
+
+A pass stays below the first transaction whose end is not known, so of every record it sees it is decided whether it
+counts. Those of aborted transactions go and supersede nothing. A marker goes like a tombstone, but not while anything
+of its transaction is left: a replay that finds a transaction's batch and no marker takes it for open. For the same
+replay the last batch of each producer stays, without its records if need be (KIP-98).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
 from penstock.config.topic import TopicConfig
-from penstock.records.batch import NO_TIMESTAMP, BatchHeader, with_header
+from penstock.records.batch import CODEC_MASK, NO_TIMESTAMP, BatchHeader, with_header
 from penstock.records.compression import compress
 from penstock.records.records import records_block, walk
+from penstock.storage.aborted import AbortedSpans
 
 _FORMAT = 1
 _MAX_PASSES_NOTED = 32
@@ -69,6 +75,11 @@ class CompactionState:
             del passes[closest]
         return CompactionState(reached, tuple(passes))
 
+    def cut(self, end_offset: int) -> CompactionState:
+        """What is true of a log that was cut: nothing was compacted yet of what will come to lie behind its new end."""
+        passes = tuple((min(reached, end_offset), at_ms) for reached, at_ms in self.passes)
+        return CompactionState(min(self.cleaned, end_offset), passes)
+
     def tombstones_end(self, now_ms: int, delete_retention_ms: int) -> int:
         """Tombstones below this offset have been there long enough."""
         expired = [reached for reached, at_ms in self.passes if now_ms - at_ms >= delete_retention_ms]
@@ -93,7 +104,8 @@ class CompactionState:
 class KeyTable:
     """The last offset of each key in a range of the log, bounded in memory."""
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, aborted: AbortedSpans) -> None:
+        self._aborted = aborted
         self._max_keys = max(1, memory_bytes // KEY_BYTES_IN_MEMORY)
         self._last: dict[bytes, int] = {}
         self.end_offset = 0
@@ -106,7 +118,7 @@ class KeyTable:
         """Notes the keys of a batch; False if the table was full before it, in which case the pass ends here."""
         if self._last and len(self._last) + header.record_count > self._max_keys:
             return False
-        if not header.is_control:
+        if not header.is_control and not self._aborted.hold(header):
             for record in walk(records_block(batch, header), header.record_count):
                 if record.key is not None:
                     self._last[_digest(record.key)] = header.base_offset + record.offset_delta
@@ -117,10 +129,39 @@ class KeyTable:
         return self._last.get(_digest(key), -1) > offset
 
 
+class Rewriting:
+    """What one pass makes of each batch; they come in the order of the log."""
+
+    def __init__(self, table: KeyTable, aborted: AbortedSpans, needed: Set[int], drop_below: int) -> None:
+        self._table = table
+        self._aborted = aborted
+        self._needed = needed
+        """Base offsets of batches that must not vanish: the last ones of each producer."""
+        self._drop_below = drop_below
+        """Tombstones and markers below this offset have been there long enough."""
+        self._in_transaction: set[int] = set()
+        """Producers of which transactional batches were kept behind their last marker."""
+
+    def rewrite(self, batch: memoryview, header: BatchHeader) -> memoryview | None:
+        """What remains of a batch; None if nothing does."""
+        is_needed = header.base_offset in self._needed
+        if header.is_control:
+            # While a list names an aborted transaction, its marker stays: a reader that misses it leaves out the next.
+            is_needed = is_needed or header.producer_id in self._in_transaction or self._aborted.hold(header)
+            self._in_transaction.discard(header.producer_id)
+            return batch if is_needed or header.base_offset >= self._drop_below else None
+        kept = None
+        if header.record_count and not self._aborted.hold(header):
+            kept = compacted(batch, header, self._table, self._drop_below)
+        if kept is None and is_needed:
+            kept = _emptied(header)
+        if kept is not None and header.is_transactional:
+            self._in_transaction.add(header.producer_id)
+        return kept
+
+
 def compacted(batch: memoryview, header: BatchHeader, table: KeyTable, drop_tombstones_below: int) -> memoryview | None:
     """The batch without superseded records and expired tombstones; None if nothing remains."""
-    if header.is_control:
-        return batch
     block = records_block(batch, header)
     kept = bytearray()
     count, max_delta, dropped = 0, None, 0
@@ -144,6 +185,17 @@ def compacted(batch: memoryview, header: BatchHeader, table: KeyTable, drop_tomb
         max_timestamp = min(max_timestamp, max(header.base_timestamp + max_delta, NO_TIMESTAMP))
     changed = header._replace(record_count=count, max_timestamp=max_timestamp)
     return memoryview(with_header(changed, compress(header.codec, bytes(kept))))
+
+
+def _emptied(header: BatchHeader) -> memoryview:
+    """A batch without records: only its offsets and what it says of its producer remain."""
+    changed = header._replace(
+        attributes=header.attributes & ~CODEC_MASK,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        record_count=0,
+    )
+    return memoryview(with_header(changed, b""))
 
 
 def _digest(key: memoryview) -> bytes:

@@ -1,8 +1,8 @@
 """What an engine promises: logs that are appended to, read, trimmed and flushed.
 
 Rules every engine keeps, and `tests/contract` checks:
-- Offsets grow by one a record and never change. A read returns whole batches, the first of which holds the offset asked
-  for.
+- Offsets grow by one a record and never change, unless the end of the log is cut. A read returns whole batches, the
+  first of which holds the offset asked for.
 - An append is seen by readers as a whole or not at all, and is in order: awaiting `append` one after the other is
   enough.
 - A batch handed to `append` is only borrowed: the caller may reuse its memory once `append` has returned.
@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.config.topic import TopicConfig
 from penstock.ids import TopicId, TopicPartition
+from penstock.storage.aborted import AbortedTransaction
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
 
@@ -49,6 +50,10 @@ class Slice(NamedTuple):
 
     parts: tuple[Part, ...]
     size: int
+    end_offset: int = 0
+    """Every record in it lies below; it may be more than the offset behind the last one."""
+    aborted: list[AbortedTransaction] | None = None
+    """The aborted transactions that overlap it, where only what is committed was asked for."""
 
 
 class TimedOffset(NamedTuple):
@@ -72,6 +77,11 @@ class Log(ABC):
     """The offset that the next record gets."""
     epochs: EpochHistory
     producers: ProducerState
+    saved_high_watermark: int
+    """What the partition last said of its high watermark, after a restart too; -1 if it is not known.
+
+    Retention and compaction stay below it, because what lies above may be cut.
+    """
 
     @property
     @abstractmethod
@@ -87,12 +97,67 @@ class Log(ABC):
     async def admit(self) -> None:
         """Returns when the log can take a write without falling further behind the disk."""
 
+    @property
+    def settled_end(self) -> int:
+        """What lies below is not going to be cut."""
+        return self.end_offset if self.saved_high_watermark < 0 else self.saved_high_watermark
+
+    @property
+    def readable_end(self) -> int:
+        """Readers may see what lies below, and it is not going to be cut."""
+        return min(self.visible_end, self.settled_end)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest transaction begins that is open, or whose marker readers may not see yet."""
+        first = self.producers.first_unstable(self.readable_end)
+        return None if first is None else max(first, self.start_offset)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """The aborted transactions that overlap `start` to `end`, by the offset at which they began."""
+        return self.producers.aborted.overlapping(start, end)
+
     @abstractmethod
-    async def append(self, batch: memoryview, leader_epoch: int) -> Appended:
+    async def append(
+        self, batch: memoryview, leader_epoch: int, *, guard: int | None = None, is_own: bool = False
+    ) -> Appended:
         """Checks a producer's batch, gives it offsets and stores it; stamps `batch` in place.
+
+        A transactional batch is taken if its transaction is open in this log, or if `guard` is still
+        `producers.guard(producer_id)`, which the caller took before it asked the coordinator. One that is our `own` was
+        built by a coordinator: it has no sequence numbers and no repeats, and its CRC and its keys are taken as right.
 
         On return the batch is as safe as the topic's flush settings ask for.
         """
+
+    @abstractmethod
+    async def append_marker(
+        self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int, leader_epoch: int
+    ) -> Appended:
+        """Ends the producer's transaction, if one is open here, and fences its earlier epochs; safe like `append`."""
+
+    @abstractmethod
+    async def append_as_is(self, batches: memoryview) -> int:
+        """Takes over whole batches as the leader wrote them, offsets and epochs included; gives the new end.
+
+        They are only borrowed, and on return as safe as the topic's flush settings ask for. What the log has already is
+        left out, and so is a last batch that is not whole. Their offsets may leave gaps. ApiError if a batch is
+        damaged, StorageError if one overlaps the end of the log; of those nothing is appended. But an empty log takes a
+        batch that straddles its start.
+        """
+
+    @abstractmethod
+    async def cut(self, end_offset: int) -> None:
+        """Drops everything from `end_offset` on, as if it had never been appended; at or above the end, nothing.
+
+        Batches go whole: where one straddles `end_offset`, or compaction has left a gap there, the log ends behind the
+        last batch that lies below. A cut below the start drops all and begins at `end_offset`. Nothing may be appended
+        meanwhile.
+        """
+
+    @abstractmethod
+    async def begin_at(self, start_offset: int) -> None:
+        """Drops everything, epochs and producers included: the log starts and ends at `start_offset`."""
 
     @abstractmethod
     async def read(self, offset: int, max_bytes: int, end_offset: int) -> Slice:

@@ -32,7 +32,7 @@ class EpochHistory:
 
     def begin(self, epoch: int, offset: int) -> bool:
         """Notes that records from `offset` on are of `epoch`; False if that was known."""
-        if self._starts and self._starts[-1].epoch >= epoch:
+        if epoch < 0 or (self._starts and self._starts[-1].epoch >= epoch):
             return False
         while self._starts and self._starts[-1].start_offset >= offset:
             self._starts.pop()
@@ -64,10 +64,12 @@ class EpochHistory:
             self._starts[0] = EpochStart(self._starts[0].epoch, start_offset)
         return len(self._starts) != before
 
-    def cut(self, end_offset: int) -> None:
-        """Drops epochs that began at or behind a new, lower end of the log."""
+    def cut(self, end_offset: int) -> bool:
+        """Drops epochs that began at or behind a new, lower end of the log; True if something went."""
+        before = len(self._starts)
         while self._starts and self._starts[-1].start_offset >= end_offset:
             self._starts.pop()
+        return len(self._starts) != before
 
     def to_text(self) -> str:
         return "".join(f"{start.epoch} {start.start_offset}\n" for start in self._starts)

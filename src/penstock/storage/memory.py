@@ -14,11 +14,14 @@ from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code
 from penstock.ids import TopicId, TopicPartition
 from penstock.records.batch import BatchHeader, read_header, stamp
+from penstock.records.control import Marker, build_marker
 from penstock.storage.admission import admit
-from penstock.storage.compaction import CompactionState, KeyTable, Stretch, compacted
+from penstock.storage.compaction import CompactionState, KeyTable, Rewriting, Stretch
 from penstock.storage.contract import NOTHING, Appended, Engine, Log, Slice, TimedOffset
+from penstock.storage.copies import copies_of
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
+from penstock.storage.snapshots import read_snapshot, snapshot_of
 from penstock.storage.times import first_at, max_of
 
 
@@ -47,11 +50,15 @@ class MemoryLog(Log):
         self.end_offset = 0
         self.epochs = EpochHistory()
         self.producers = ProducerState(limits.producers_per_partition)
+        self.saved_high_watermark = -1
         self._clock = clock
         self._settings = settings
         self._held: list[_Held] = []
         self._size_bytes = 0
         self._compaction = CompactionState()
+        self._trimmed = ProducerState(limits.producers_per_partition)
+        """The producers as of the first batch held: what a cut starts from."""
+        self._trimmed_end = 0
 
     @property
     def size_bytes(self) -> int:
@@ -64,22 +71,83 @@ class MemoryLog(Log):
     async def admit(self) -> None:
         return
 
-    async def append(self, batch: memoryview, leader_epoch: int) -> Appended:
+    async def append(
+        self, batch: memoryview, leader_epoch: int, *, guard: int | None = None, is_own: bool = False
+    ) -> Appended:
         now_ms = self._clock.now_ms()
-        admitted = admit(batch, self.config, self.producers, now_ms)
+        admitted = admit(batch, self.config, self.producers, now_ms, guard, is_own=is_own)
         if admitted.repeat_of is not None:
             last_offset = admitted.repeat_of + admitted.header.last_offset_delta
             return Appended(admitted.repeat_of, last_offset, admitted.append_time_ms, is_repeat=True)
-        base_offset = self.end_offset
-        stamp(admitted.batch, base_offset, leader_epoch)
-        held = _Held(read_header(admitted.batch), bytes(admitted.batch), now_ms)
+        stamp(admitted.batch, self.end_offset, leader_epoch)
+        header = self._hold(admitted.batch, now_ms)
+        if header.producer_id >= 0:
+            self.producers.remember(header, header.base_offset, now_ms)
+        return Appended(header.base_offset, header.last_offset, admitted.append_time_ms)
+
+    async def append_marker(
+        self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int, leader_epoch: int
+    ) -> Appended:
+        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        now_ms, marker = self._clock.now_ms(), Marker(committed, coordinator_epoch)
+        batch = memoryview(build_marker(producer_id, producer_epoch, marker, now_ms))
+        stamp(batch, self.end_offset, leader_epoch)
+        offset = self._hold(batch, now_ms).base_offset
+        self.producers.remember_marker(producer_id, producer_epoch, marker, offset, now_ms)
+        self.producers.settle(self.readable_end)
+        return Appended(offset, offset)
+
+    async def append_as_is(self, batches: memoryview) -> int:
+        now_ms = self._clock.now_ms()
+        for header, batch in copies_of(batches, self.start_offset, self.end_offset):
+            self._hold(batch, now_ms)
+            if header.producer_id >= 0:
+                self.producers.replay(batch, header, now_ms)
+        self.epochs.trim(self.start_offset)
+        self.producers.settle(self.readable_end)
+        return self.end_offset
+
+    async def cut(self, end_offset: int) -> None:
+        if end_offset >= self.end_offset:
+            return
+        kept = bisect_left(self._held, end_offset, key=lambda held: held.header.last_offset)
+        end = self._held[kept - 1].header.next_offset if kept else min(end_offset, self._trimmed_end)
+        if end < self.start_offset:
+            await self.begin_at(min(end_offset, self.start_offset))
+            return
+        producers = ProducerState(self.producers.max_producers)
+        producers.restore(read_snapshot(snapshot_of(self._trimmed)))
+        for held in self._held[:kept]:
+            if held.header.producer_id >= 0:
+                producers.replay(memoryview(held.batch), held.header, held.appended_ms)
+        self._end_at(kept, end)
+        self.epochs.cut(end)
+        self.producers.go_back(producers, end)
+
+    async def begin_at(self, start_offset: int) -> None:
+        self._trimmed = ProducerState(self.producers.max_producers)
+        self.start_offset = self._trimmed_end = start_offset
+        self._end_at(0, start_offset)
+        self.epochs.cut(0)
+        self.producers.go_back(ProducerState(self.producers.max_producers), 0)
+
+    def _end_at(self, kept: int, end_offset: int) -> None:
+        """Goes on with the first `kept` batches."""
+        del self._held[kept:]
+        self.end_offset = end_offset
+        self._size_bytes = sum(len(held.batch) for held in self._held)
+        self._compaction = self._compaction.cut(end_offset)
+        if self.saved_high_watermark >= 0:
+            self.saved_high_watermark = max(self.start_offset, min(self.saved_high_watermark, end_offset))
+
+    def _hold(self, batch: memoryview, now_ms: int) -> BatchHeader:
+        """Stores a stamped batch at the end of the log; gives its header."""
+        held = _Held(read_header(batch), bytes(batch), now_ms)
         self._held.append(held)
         self._size_bytes += len(held.batch)
+        self.epochs.begin(held.header.leader_epoch, held.header.base_offset)
         self.end_offset = held.header.next_offset
-        if held.header.producer_id >= 0:
-            self.producers.remember(held.header, base_offset, now_ms)
-        self.epochs.begin(leader_epoch, base_offset)
-        return Appended(base_offset, held.header.last_offset, admitted.append_time_ms)
+        return held.header
 
     async def read(self, offset: int, max_bytes: int, end_offset: int) -> Slice:
         if not self.start_offset <= offset <= self.end_offset:
@@ -95,7 +163,7 @@ class MemoryLog(Log):
                 break
             parts.append(held.batch)
             size += len(held.batch)
-        return Slice(tuple(parts), size) if parts else NOTHING
+        return Slice(tuple(parts), size, end_offset) if parts else NOTHING
 
     async def find_time(self, timestamp_ms: int) -> TimedOffset | None:
         for held in self._held:
@@ -119,9 +187,14 @@ class MemoryLog(Log):
             raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {start_offset} is above the end {self.end_offset}")
         self.start_offset = max(self.start_offset, start_offset)
         self.epochs.trim(self.start_offset)
+        self.producers.aborted.trim(self.start_offset)
         gone = 0
         while gone < len(self._held) and self._held[gone].header.next_offset <= self.start_offset:
-            self._size_bytes -= len(self._held[gone].batch)
+            header, batch, appended_ms = self._held[gone]
+            self._size_bytes -= len(batch)
+            if header.producer_id >= 0:
+                self._trimmed.replay(memoryview(batch), header, appended_ms)
+            self._trimmed_end = header.next_offset
             gone += 1
         del self._held[:gone]
 
@@ -143,39 +216,47 @@ class MemoryLog(Log):
             newest_ms = held.header.max_timestamp if held.header.max_timestamp >= 0 else held.appended_ms
             too_old = self.config.retention_ms >= 0 and newest_ms < oldest_ms
             too_much = self.config.retention_bytes >= 0 and surplus >= 0
-            if not too_old and not too_much:
+            if (not too_old and not too_much) or held.header.next_offset > self.settled_end:
                 break
             start = held.header.next_offset
         await self.trim(start)
 
     async def compact(self) -> bool:
-        """All but the last batch, which stands for the active segment."""
+        """All but the last batch, which stands for the active segment, and below every transaction that is open."""
         now_ms = self._clock.now_ms()
         config, state = self.config, self._compaction
         if "compact" not in config.cleanup_policy:
             return False
         youngest_ms = now_ms - config.min_compaction_lag_ms
+        first_unstable, settled_end = self.first_unstable_offset, self.settled_end
         closed = list(
             takewhile(
-                lambda held: not config.min_compaction_lag_ms or held.header.max_timestamp <= youngest_ms,
+                lambda held: (
+                    (not config.min_compaction_lag_ms or held.header.max_timestamp <= youngest_ms)
+                    and (first_unstable is None or held.header.next_offset <= first_unstable)
+                    and held.header.next_offset <= settled_end
+                ),
                 self._held[:-1],
             )
         )
         stretches = [Stretch(h.header.next_offset, len(h.batch), h.header.max_timestamp) for h in closed]
         if not state.is_due(stretches, config, now_ms):
             return False
-        table = KeyTable(self._settings.compaction_memory_bytes)
+        aborted = self.producers.aborted.spans(self.end_offset)
+        table = KeyTable(self._settings.compaction_memory_bytes, aborted)
         table.end_offset = state.cleaned
         for held in closed:
             if held.header.next_offset > state.cleaned and not table.add(memoryview(held.batch), held.header):
                 break
         drop_below = state.tombstones_end(now_ms, config.delete_retention_ms)
+        rewriting = Rewriting(table, aborted, self.producers.last_offsets(), drop_below)
         kept = []
         for held in closed:
-            batch = compacted(memoryview(held.batch), held.header, table, drop_below)
+            batch = rewriting.rewrite(memoryview(held.batch), held.header)
             if batch is not None:
                 kept.append(_Held(read_header(batch), bytes(batch), held.appended_ms))
         self._held[: len(closed)] = kept
+        self.producers.aborted.trim(closed[-1].header.next_offset if closed else 0)
         self._size_bytes = sum(len(held.batch) for held in self._held)
         self._compaction = state.after_pass(table.end_offset, now_ms)
         return True

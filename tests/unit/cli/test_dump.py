@@ -13,6 +13,7 @@ from penstock.cli.main import run
 from penstock.config.loader import load
 from penstock.records.compression import Codec
 from support.logs import AT, NOW_MS, append, batch, open_engine, settings
+from support.transactions import end, txn_append
 
 ONE = len(batch(b"x" * 900, keys=[b"key"], producer=5))
 
@@ -62,7 +63,7 @@ def last(data: Path, suffix: str) -> Path:
 def test_every_file_of_a_data_folder_can_be_printed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [path for path in sorted(data.rglob("*")) if path.is_file() and path.name != "lock"]
     kinds = {path.suffix or path.name for path in files}
-    assert kinds == {".log", ".index", ".timeindex", ".producers", "epochs", ".json", ".db"}
+    assert kinds == {".log", ".index", ".timeindex", ".aborted", ".producers", "epochs", ".json", ".db"}
     assert run(["dump", *map(str, files)]) == 0
     assert run(["dump", "--json", "--records", *map(str, files)]) == 0
     out = capsys.readouterr().out
@@ -104,6 +105,34 @@ def test_producers_and_notes_are_listed(data: Path, capsys: pytest.CaptureFixtur
     assert any(row.get("cleaned") == 8 for row in rows)
 
 
+def test_markers_and_aborted_transactions_are_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def write() -> None:
+        engine = await open_engine(tmp_path, settings())
+        for producer, commit in ((1, True), (2, False)):
+            await txn_append(engine.logs[AT], b"x", producer=producer)
+            await end(engine.logs[AT], producer, commit=commit, epoch=1, coordinator_epoch=4)
+        await txn_append(engine.logs[AT], b"x", producer=3)
+        await engine.close()
+
+    asyncio.run(write())
+    folder = tmp_path / str(AT)
+    assert run(["dump", "--json", str(folder / f"{0:020d}.log")]) == 0
+    rows = lines(capsys)
+    assert [row.get("control") for row in rows] == [
+        None,
+        "commit by coordinator epoch 4",
+        None,
+        "abort by coordinator epoch 4",
+        None,
+    ]
+    assert all(row["transactional"] for row in rows)
+    assert run(["dump", str(folder / f"{0:020d}.aborted"), str(folder / f"{5:020d}.producers")]) == 0
+    out = capsys.readouterr().out
+    assert "producer_id=2 first_offset=2 marker_offset=3 stable_offset=4" in out
+    assert "end_offset=5" in out
+    assert "open_since=4" in out
+
+
 def test_the_coordination_tree_is_listed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dump", "--json", str(data / "coordination.db"), str(data / "meta.json")]) == 0
     rows = lines(capsys)
@@ -127,7 +156,7 @@ def test_damage_in_a_segment_is_shown_where_it_is(
     ]
 
 
-@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".producers"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".aborted", ".producers"])
 def test_damage_in_a_small_file_is_shown(
     data: Path, tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,7 +54,7 @@ def test_an_unknown_version_of_api_versions_can_be_answered_in_version_0() -> No
 
 def test_produce_and_fetch_are_advertised_in_the_versions_coded_by_hand() -> None:
     assert [(api.api_key, api.min_version, api.max_version) for api in advertise([1, 0])] == [
-        (0, 0, 11),
+        (0, 0, 12),
         (1, 4, 16),
     ]
 
@@ -67,7 +67,7 @@ def test_a_request_is_decoded_from_where_its_header_ends() -> None:
     assert decode_request(METADATA, 12, body, position=6) == request
 
 
-@pytest.mark.parametrize(("api", "version"), [(PRODUCE, 12), (FETCH, 3), (FETCH, 17), (METADATA, -1), (METADATA, 14)])
+@pytest.mark.parametrize(("api", "version"), [(PRODUCE, 13), (FETCH, 3), (FETCH, 17), (METADATA, -1), (METADATA, 14)])
 def test_a_version_outside_the_advertised_range_is_refused(api: Api, version: int) -> None:
     assert not api.supports(version)
     with pytest.raises(ProtocolError, match="not supported"):

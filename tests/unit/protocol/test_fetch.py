@@ -42,6 +42,7 @@ def _result(draw: st.DrawFn) -> FetchResult:
         preferred_read_replica=draw(_i32),
         parts=[FileSlice(piece) for piece in pieces],
         size=sum(map(len, pieces)),
+        diverging=draw(st.none() | st.tuples(_i32, _i64)),
     )
 
 
@@ -116,7 +117,7 @@ def test_kio_reads_the_responses_that_are_written(
 
 
 def _comparable(topic: dict[str, Any], partition: dict[str, Any]) -> dict[str, Any]:
-    unused = ("diverging_epoch", "current_leader", "snapshot_id")
+    unused = ("current_leader", "snapshot_id")
     return {
         "topic": topic["topic_id"].bytes if "topic_id" in topic else topic["topic"],
         **{name: value for name, value in partition.items() if name not in unused},
@@ -139,6 +140,9 @@ def _expected(version: int, result: FetchResult) -> dict[str, Any]:
         expected["log_start_offset"] = result.log_start_offset
     if version >= 11:
         expected["preferred_read_replica"] = result.preferred_read_replica
+    if version >= 12:
+        epoch, end_offset = result.diverging or (-1, -1)
+        expected["diverging_epoch"] = {"epoch": epoch, "end_offset": end_offset}
     return expected
 
 

@@ -148,7 +148,7 @@ def test_consecutive_results_of_one_topic_share_its_entry(version: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("version", [3, 11])
+@pytest.mark.parametrize("version", [3, 12])
 def test_records_are_a_writable_view_into_the_frame(version: int) -> None:
     frame = bytearray(_request(version, ("a", 0, b"records")))
 
@@ -168,7 +168,7 @@ def test_every_truncation_of_a_request_is_refused(version: int) -> None:
             decode_request(version, memoryview(whole[:length]), 0)
 
 
-@pytest.mark.parametrize("version", [3, 11])
+@pytest.mark.parametrize("version", [3, 12])
 def test_bytes_after_a_request_are_ignored(version: int) -> None:
     whole = _request(version, ("orders", 0, b"x"))
 

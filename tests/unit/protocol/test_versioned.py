@@ -75,6 +75,8 @@ def _values(kind: Kind, version: int) -> st.SearchStrategy[Any]:
     match kind:
         case Fixed(code="16s"):
             return st.uuids()
+        case Fixed(code="?"):
+            return st.booleans()
         case Fixed(size=size):
             return st.integers(-(2 ** (8 * size - 1)), 2 ** (8 * size - 1) - 1)
         case Text():

@@ -46,8 +46,15 @@ def test_a_trim_keeps_the_epoch_that_the_start_is_in() -> None:
 
 def test_a_cut_drops_epochs_behind_the_new_end() -> None:
     history = sample()
-    history.cut(80)
+    assert history.cut(80)
     assert history.starts == ((1, 0), (3, 50))
+    assert not history.cut(51)
+
+
+def test_a_batch_without_an_epoch_begins_none() -> None:
+    history = EpochHistory()
+    assert not history.begin(-1, 0)
+    assert history.starts == ()
 
 
 def test_text_gives_back_the_history() -> None:

@@ -80,3 +80,18 @@ def test_entries_that_came_later_are_taken_over() -> None:
     index.extend(other, 3000)
     assert list(index.positions) == [500, 3000, 4000, 5000]
     assert list(index.times) == list(other.times)
+
+
+@pytest.mark.parametrize(
+    ("offset", "entry"), [(0, (0, 0)), (10, (0, 0)), (11, (10, 1000)), (20, (10, 1000)), (99, (50, 5000))]
+)
+def test_the_last_batch_that_begins_below_an_offset(offset: int, entry: tuple[int, int]) -> None:
+    assert sample().entry_before(offset) == entry
+
+
+def test_the_head_of_an_index_says_nothing_of_what_lies_behind() -> None:
+    head = sample().head(3000, 30)
+    assert (list(head.offsets), list(head.positions)) == ([10, 20], [1000, 2000])
+    assert (list(head.times), list(head.time_offsets)) == ([50, 100], [10, 20])
+    whole = sample().head(3001, 31)
+    assert list(whole.offsets) == list(whole.time_offsets) == [10, 20, 30]

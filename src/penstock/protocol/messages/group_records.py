@@ -56,12 +56,16 @@ class MemberMetadata:
 
 @message(flexible_from=4)
 class GroupMetadataValue:
+    """The tagged fields are not Kafka's, which skips them."""
+
     protocol_type: str
     generation: i32
     protocol: str | None = None
     leader: str | None = None
     current_state_timestamp: i64 = since(2, default=-1)
     members: tuple[MemberMetadata, ...]
+    withheld_topics: tuple[str, ...] = tagged(1000, since=4, default=())
+    is_reset: bool = tagged(1001, since=4, default=False)
 
 
 @message(flexible_from=NEVER)

@@ -24,6 +24,8 @@ class LogPoint:
     start: int
     recovery: int
     end: int
+    high: int = -1
+    """The high watermark; -1 if it was not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def save(files: Files, folder: Path, checkpoint: Checkpoint) -> None:
 
 def encode(checkpoint: Checkpoint) -> bytes:
     logs = {
-        name: {"start": point.start, "recovery": point.recovery, "end": point.end}
+        name: {"start": point.start, "recovery": point.recovery, "end": point.end, "high": point.high}
         for name, point in checkpoint.logs.items()
     }
     return json.dumps({"format": _FORMAT, "clean": checkpoint.clean, "logs": logs}).encode()
@@ -68,10 +70,10 @@ def decode(content: bytes) -> Checkpoint:
         raise ValueError(f"not a checkpoint: {error!r}") from error
 
 
-def _point(name: str, data: Mapping[str, object]) -> LogPoint:
-    start, recovery, end = (data[key] for key in ("start", "recovery", "end"))
-    if not (isinstance(start, int) and isinstance(recovery, int) and isinstance(end, int)):
+def _point(name: str, data: Mapping[str, int]) -> LogPoint:
+    start, recovery, end, high = data["start"], data["recovery"], data["end"], data.get("high", -1)
+    if not all(isinstance(each, int) for each in (start, recovery, end, high)):
         raise ValueError(f"{name} has an offset that is no number")
     if not (0 <= start <= end and 0 <= recovery <= end):
         raise ValueError(f"{name} has offsets that contradict each other: {start}, {recovery}, {end}")
-    return LogPoint(start, recovery, end)
+    return LogPoint(start, recovery, end, high)

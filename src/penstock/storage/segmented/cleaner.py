@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 from penstock.errors import ApiError, Code
 from penstock.logs import fields
 from penstock.records.batch import BatchHeader, read_header
-from penstock.storage.compaction import CompactionState, KeyTable, Stretch, compacted
+from penstock.storage.aborted import AbortedIndex
+from penstock.storage.compaction import CompactionState, KeyTable, Rewriting, Stretch
 from penstock.storage.segmented.files import Files
 from penstock.storage.segmented.scan import Damage, survey
-from penstock.storage.segmented.segment import INDEX, LOG, TIME_INDEX, Segment, segment_name
+from penstock.storage.segmented.segment import ABORTED, INDEX, LOG, TIME_INDEX, Segment, segment_name
+from penstock.storage.segmented.sidefiles import SideFiles
 from penstock.storage.segmented.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -36,8 +38,9 @@ _CLEANED = re.compile(r"(\d{20})-(\d{20})\.cleaned")
 class Cleaner:
     """Runs compaction passes over one log."""
 
-    def __init__(self, log: SegmentedLog, surroundings: Surroundings) -> None:
+    def __init__(self, log: SegmentedLog, side_files: SideFiles, surroundings: Surroundings) -> None:
         self._log = log
+        self._side_files = side_files
         self._env = surroundings
         self._running: asyncio.Task[bool] | None = None
         self._complaint = ""
@@ -74,21 +77,31 @@ class Cleaner:
         stretches = [Stretch(segment.next_offset, segment.size, segment.first_timestamp) for segment in segments]
         if not state.is_due(stretches, log.config, now_ms):
             return False
+        # What ended the transactions below must outlive what is made of them.
+        await log.flush()
         start_offset = log.start_offset
         drop_below = state.tombstones_end(now_ms, log.config.delete_retention_ms)
         before = sum(segment.size for segment in segments)
+        aborted = log.producers.aborted.spans(log.end_offset)
+        table = KeyTable(env.compaction_memory_bytes, aborted)
+        table.end_offset = state.cleaned
+        rewriting = Rewriting(table, aborted, log.producers.last_offsets(), drop_below)
         try:
-            reached, groups = await loop.run_in_executor(
-                env.clean_pool, self._rewrite, segments, state.cleaned, start_offset, drop_below
-            )
+            groups = await loop.run_in_executor(env.clean_pool, self._rewrite, segments, table, rewriting, start_offset)
         except ApiError as error:
             self._complain(error)
             return False
         after = 0
         for old, new in groups:
+            if len(old) > 1:
+                # The list of the first must name the transactions of all before it stands for all.
+                job = self._side_files.aborted_job([new], log.producers.aborted)
+                await loop.run_in_executor(env.clean_pool, job)
             await loop.run_in_executor(env.clean_pool, _swap_files, env.files, log.folder, old, new)
             log.replace_segments(old, [new])
             after += new.size
+        await self._forget_aborted([new for _, new in groups])
+        reached = table.end_offset
         new_state = state.after_pass(reached, now_ms)
         await loop.run_in_executor(env.clean_pool, env.files.replace, log.folder / STATE_FILE, new_state.to_bytes())
         logger.info(
@@ -96,6 +109,17 @@ class Cleaner:
             extra=fields(log=str(log.topic_partition), up_to=reached, bytes_before=before, bytes_after=after),
         )
         return True
+
+    async def _forget_aborted(self, rewritten: list[Segment]) -> None:
+        """Nothing is left of the aborted transactions that ended in these segments: their lists are empty from now on.
+
+        On disk first: a later pass takes their markers away because they are no longer in memory.
+        """
+        aborted = self._log.producers.aborted
+        if rewritten and aborted.ended_below(rewritten[-1].next_offset):
+            job = self._side_files.aborted_job(rewritten, AbortedIndex())
+            await asyncio.get_running_loop().run_in_executor(self._env.clean_pool, job)
+            aborted.trim(rewritten[-1].next_offset)
 
     def _complain(self, error: ApiError) -> None:
         """Once for each reason: the next pass will stop at the same batch."""
@@ -107,7 +131,9 @@ class Cleaner:
             )
 
     def _closed_segments(self, now_ms: int, state: CompactionState) -> list[Segment]:
-        """Segments that a pass may touch: all but the active one, and none with records younger than the lag asked."""
+        """Segments that a pass may touch: all but the active one, none with records younger than the lag asked, and
+        none with records of which it is not decided whether they count, or whether they stay.
+        """
         log = self._log
         config = log.config
         active = log.segments[-1]
@@ -119,30 +145,33 @@ class Cleaner:
             and now_ms - oldest_dirty > config.max_compaction_lag_ms
         ):
             log.roll()
+        first_unstable = log.first_unstable_offset
         segments = []
         for segment in log.segments[:-1]:
+            if first_unstable is not None and segment.next_offset > first_unstable:
+                break
+            if segment.next_offset > log.settled_end:
+                break
             if config.min_compaction_lag_ms and segment.max_timestamp > now_ms - config.min_compaction_lag_ms:
                 break
             segments.append(segment)
         return segments
 
     def _rewrite(
-        self, segments: list[Segment], cleaned: int, start_offset: int, drop_below: int
-    ) -> tuple[int, list[tuple[list[Segment], Segment]]]:
-        """In a thread: the offset reached, and for each group of old segments the one that replaces it."""
-        table = KeyTable(self._env.compaction_memory_bytes)
-        table.end_offset = cleaned
+        self, segments: list[Segment], table: KeyTable, rewriting: Rewriting, start_offset: int
+    ) -> list[tuple[list[Segment], Segment]]:
+        """In a thread: fills the table; gives for each group of old segments the one that replaces it."""
+        cleaned = table.end_offset
         for segment in segments:
             if segment.next_offset > cleaned and not _note_keys(segment, table, cleaned):
                 break
         files, folder, groups = self._env.files, self._log.folder, self._groups(segments)
         try:
-            written = [(group, self._write_group(group, table, start_offset, drop_below)) for group in groups]
+            return [(group, self._write_group(group, rewriting, start_offset)) for group in groups]
         except BaseException:
             for group in groups:
                 files.remove(folder / _span_name(group, ".cleaned"))
             raise
-        return table.end_offset, written
 
     def _groups(self, segments: list[Segment]) -> list[list[Segment]]:
         """Neighbours that fit into one segment together are merged."""
@@ -158,7 +187,7 @@ class Cleaner:
                 size = segment.size
         return groups
 
-    def _write_group(self, group: list[Segment], table: KeyTable, start_offset: int, drop_below: int) -> Segment:
+    def _write_group(self, group: list[Segment], rewriting: Rewriting, start_offset: int) -> Segment:
         files, folder = self._env.files, self._log.folder
         path = folder / _span_name(group, ".cleaned")
         out = files.create(path)
@@ -168,7 +197,7 @@ class Cleaner:
             for header, batch in _all_batches(segment):
                 if header.last_offset < start_offset:
                     continue
-                kept = compacted(batch, header, table, drop_below)
+                kept = rewriting.rewrite(batch, header)
                 if kept is None:
                     continue
                 position = new.size
@@ -243,8 +272,8 @@ def finish_swaps(files: Files, folder: Path) -> None:
 def _finish_swap(files: Files, folder: Path, swap: Path, replaced: list[int]) -> None:
     base_offset = int(swap.name[:20])
     for base in replaced:
-        for suffix in (LOG, INDEX, TIME_INDEX):
-            if base != base_offset or suffix != LOG:
+        for suffix in (LOG, INDEX, TIME_INDEX, ABORTED):
+            if base != base_offset or suffix in (INDEX, TIME_INDEX):
                 files.remove(folder / (segment_name(base) + suffix))
     # What is replaced must be gone for good before the new segment looks like any other.
     files.sync_folder(folder)

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from penstock.errors import ApiError
 from penstock.records.compression import Codec
+from penstock.records.control import read_marker
 from penstock.records.records import headers_of, records_block, walk
+from penstock.storage.aborted import read_aborted
 from penstock.storage.compaction import CompactionState
 from penstock.storage.epochs import EpochHistory
-from penstock.storage.producers import read_snapshot
 from penstock.storage.segmented import checkpoint
 from penstock.storage.segmented.cleaner import STATE_FILE
+from penstock.storage.segmented.cutting import CUT_FILE, Cut
 from penstock.storage.segmented.files import Files
 from penstock.storage.segmented.index import read_positions, read_times
-from penstock.storage.segmented.recovery import EPOCHS_FILE, PARTITION_FILE
+from penstock.storage.segmented.recovery import PARTITION_FILE
 from penstock.storage.segmented.scan import Damage, FoundBatch, survey
-from penstock.storage.segmented.segment import INDEX, LOG, PRODUCERS, TIME_INDEX
+from penstock.storage.segmented.segment import ABORTED, INDEX, LOG, PRODUCERS, TIME_INDEX
+from penstock.storage.segmented.sidefiles import EPOCHS_FILE
+from penstock.storage.snapshots import read_snapshot
 
 Row = Mapping[str, object]
 
@@ -31,12 +36,13 @@ def reader_of(path: Path, *, with_records: bool = False) -> Callable[[], Iterato
     """What reads a file of this name; None if this engine writes no such file."""
     if path.suffix in (LOG, ".swap", ".cleaned"):
         return lambda: _batches(path, with_records)
-    by_suffix = {INDEX: _positions, TIME_INDEX: _times, PRODUCERS: _producers}
+    by_suffix = {INDEX: _positions, TIME_INDEX: _times, ABORTED: _aborted, PRODUCERS: _producers}
     by_name = {
         EPOCHS_FILE: _epochs,
         PARTITION_FILE: _partition,
         checkpoint.NAME: _checkpoint,
         STATE_FILE: _compaction,
+        CUT_FILE: _cut,
     }
     read = by_suffix.get(path.suffix) or by_name.get(path.name)
     return None if read is None else lambda: _guarded(read, path)
@@ -87,12 +93,23 @@ def _batch(found: FoundBatch, with_records: bool) -> Row:
         "base_sequence": header.base_sequence,
         "crc": header.crc,
     }
+    if header.is_transactional:
+        row["transactional"] = True
+    if header.is_control:
+        row["control"] = _control(found)
     if with_records:
         try:
             row["content"] = _records(found)
         except ApiError as error:
             row["damage"] = f"the records do not decode: {error}"
     return row
+
+
+def _control(found: FoundBatch) -> str:
+    marker = read_marker(found.batch, found.header)
+    if marker is None:
+        return "unknown"
+    return f"{'commit' if marker.committed else 'abort'} by coordinator epoch {marker.coordinator_epoch}"
 
 
 def _records(found: FoundBatch) -> list[Row]:
@@ -131,8 +148,17 @@ def _producers(path: Path) -> Iterator[Row]:
             "epoch": entry.epoch,
             "last_seen": entry.last_seen_ms,
             "first_sequence": entry.first_sequence,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "marker_offset": entry.marker_offset,
+            "open_since": entry.open_since,
             "batches": [batch._asdict() for batch in entry.batches],
         }
+
+
+def _aborted(path: Path) -> Iterator[Row]:
+    end_offset, entries = read_aborted(path.read_bytes())
+    yield from (entry._asdict() for entry in entries)
+    yield {"end_offset": end_offset}
 
 
 def _epochs(path: Path) -> Iterator[Row]:
@@ -151,7 +177,11 @@ def _checkpoint(path: Path) -> Iterator[Row]:
     content = checkpoint.decode(path.read_bytes())
     yield {"clean": content.clean}
     for name, point in content.logs.items():
-        yield {"log": name, "start": point.start, "recovery": point.recovery, "end": point.end}
+        yield {"log": name, "start": point.start, "recovery": point.recovery, "end": point.end, "high": point.high}
+
+
+def _cut(path: Path) -> Iterator[Row]:
+    yield asdict(Cut.from_bytes(path.read_bytes()))
 
 
 def _compaction(path: Path) -> Iterator[Row]:

@@ -22,6 +22,7 @@ from penstock.logs import fields
 from penstock.storage.contract import Engine, Log
 from penstock.storage.segmented import checkpoint, recovery
 from penstock.storage.segmented.checkpoint import Checkpoint, LogPoint
+from penstock.storage.segmented.cutting import forget_cut
 from penstock.storage.segmented.files import Files
 from penstock.storage.segmented.log import SegmentedLog
 from penstock.storage.segmented.outstanding import Outstanding
@@ -74,6 +75,7 @@ class SegmentedEngine(Engine):
         self._offline: dict[str, LogPoint] = {}
         """What the checkpoint said of logs that could not be brought back: it must be there when they are repaired."""
         self._keeper: asyncio.Task[None] | None = None
+        self._late: set[asyncio.Task[None]] = set()
         self._is_open = False
         self._closing = False
 
@@ -89,6 +91,7 @@ class SegmentedEngine(Engine):
             if log.visible_end < log.end_offset:
                 await log.flush()
         await self._save(clean=False)
+        await loop.run_in_executor(self._work, self._forget_cuts, list(found.values()))
         self._is_open = True
         self._keeper = loop.create_task(self._keep_checkpoint(), name="checkpoint")
 
@@ -113,6 +116,8 @@ class SegmentedEngine(Engine):
         if self._keeper is not None:
             self._due.set()
             await self._keeper
+        if self._waiting:
+            await self._try_to_save()
         results = await asyncio.gather(*(log.close() for log in self._logs.values()), return_exceptions=True)
         clean = True
         for log, result in zip(self._logs.values(), results, strict=True):
@@ -160,8 +165,12 @@ class SegmentedEngine(Engine):
                 if point is not None:
                     # Nobody looked at it this time: after a clean stop it still counts as far as it did before.
                     end = point.end if saved.clean else point.recovery
-                    self._offline[str(at)] = LogPoint(point.start, end, end)
+                    self._offline[str(at)] = LogPoint(point.start, end, end, point.high)
         return logs
+
+    def _forget_cuts(self, logs: list[SegmentedLog]) -> None:
+        for log in logs:
+            forget_cut(self._files, log.folder)
 
     def _set_strays_aside(
         self, present: set[str], wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]
@@ -205,6 +214,11 @@ class SegmentedEngine(Engine):
         saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(saved)
         self._due.set()
+        if self._closing and self._keeper is not None and self._keeper.done():
+            # A log that is brought to its end needs one more.
+            late = asyncio.get_running_loop().create_task(self._try_to_save(), name="last checkpoint")
+            self._late.add(late)
+            late.add_done_callback(self._late.discard)
         return saved
 
     async def _keep_checkpoint(self) -> None:
@@ -218,10 +232,13 @@ class SegmentedEngine(Engine):
             except TimeoutError:
                 next_sync = loop.time() + self._checkpoint_s
                 await self._sync_all()
-            try:
-                await self._save(clean=False)
-            except OSError as error:
-                logger.error("checkpoint not saved", extra=fields(error=str(error)))
+            await self._try_to_save()
+
+    async def _try_to_save(self) -> None:
+        try:
+            await self._save(clean=False)
+        except OSError as error:
+            logger.error("checkpoint not saved", extra=fields(error=str(error)))
 
     async def _sync_all(self) -> None:
         for log in list(self._logs.values()):
@@ -236,7 +253,7 @@ class SegmentedEngine(Engine):
         loop = asyncio.get_running_loop()
         async with self._saving:
             points = self._offline | {
-                str(at): LogPoint(log.start_offset, log.recovery_offset, log.end_offset)
+                str(at): LogPoint(log.start_offset, log.recovery_offset, log.end_offset, log.saved_high_watermark)
                 for at, log in self._logs.items()
             }
             waiting, self._waiting = self._waiting, []

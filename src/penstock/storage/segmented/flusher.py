@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ class Flusher:
         outstanding: Outstanding,
         sync_pool: Executor,
         write_back_pool: Executor,
-        on_failure: Callable[[StorageError], None],
+        on_failure: Callable[[StorageError], object],
     ) -> None:
         self._name = name
         self._total = outstanding
@@ -64,6 +64,7 @@ class Flusher:
         self._sync: asyncio.Task[None] | None = None
         self._write_back: asyncio.Task[None] | None = None
         self._has_new_jobs = False
+        self._cuts = 0
         self.flushed_offset = 0
         """Everything below would survive a power loss."""
         self.recovery_offset = 0
@@ -95,7 +96,8 @@ class Flusher:
 
     async def flush(self, end_offset: int) -> None:
         """Returns when everything below `end_offset`, which the caller has appended, is synced."""
-        while self.flushed_offset < end_offset or self._has_new_jobs:
+        cuts = self._cuts
+        while (self.flushed_offset < end_offset and self._cuts == cuts) or self._has_new_jobs:
             if self._sync is None:
                 loop = asyncio.get_running_loop()
                 self._sync = loop.create_task(self._run_sync(end_offset), name=f"sync {self._name}")
@@ -108,6 +110,18 @@ class Flusher:
             count = segment.size - segment.written_back
             segment.written_back = segment.synced_size = segment.size
             self._settle(count)
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether small files are still to be written, because it was not their turn or there was no room."""
+        return bool(self._side_jobs)
+
+    def cut(self, segments: Iterable[Segment], end_offset: int) -> None:
+        """Forgets segments of which nothing, or only what is synced, is left; whoever waits for more has waited."""
+        for segment in segments:
+            self.drop(segment)
+        self._cuts += 1
+        self.flushed_offset = self.recovery_offset = end_offset
 
     async def close(self) -> None:
         """Waits for what is under way; the log has flushed before."""

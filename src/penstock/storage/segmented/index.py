@@ -55,10 +55,20 @@ class SparseIndex:
         at = bisect_right(self.offsets, relative_offset) - 1
         return self.positions[at] if at >= 0 else 0
 
+    def entry_before(self, relative_offset: int) -> tuple[int, int]:
+        """The last known batch that begins below the offset, as (offset, position); the first one's place if none."""
+        at = bisect_left(self.offsets, relative_offset) - 1
+        return (self.offsets[at], self.positions[at]) if at >= 0 else (0, 0)
+
     def last_position_up_to(self, position: int) -> int:
         """The last known start of a batch that is not above `position`."""
         at = bisect_right(self.positions, position) - 1
         return self.positions[at] if at >= 0 else 0
+
+    def offset_from(self, position: int) -> int | None:
+        """The relative offset of the first known batch at or behind `position`."""
+        at = bisect_left(self.positions, position)
+        return self.offsets[at] if at < len(self.offsets) else None
 
     def offset_before_time(self, timestamp_ms: int) -> int:
         """A relative offset below which every timestamp is smaller than `timestamp_ms`."""
@@ -72,6 +82,15 @@ class SparseIndex:
                 self.add(offset, position)
         for timestamp_ms, offset in zip(other.times, other.time_offsets, strict=True):
             self.add_time(timestamp_ms, offset)
+
+    def head(self, position: int, relative_offset: int) -> SparseIndex:
+        """The entries of what lies before `position`, where the batch with this relative offset begins, or the end."""
+        head = SparseIndex()
+        kept = bisect_left(self.positions, position)
+        head.offsets, head.positions = self.offsets[:kept], self.positions[:kept]
+        kept = bisect_left(self.time_offsets, relative_offset)
+        head.times, head.time_offsets = self.times[:kept], self.time_offsets[:kept]
+        return head
 
     def to_bytes(self, log_size: int) -> tuple[bytes, bytes]:
         """The contents of the `.index` and the `.timeindex` file for a `.log` of this size."""

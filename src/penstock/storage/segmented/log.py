@@ -1,4 +1,5 @@
-"""A log in segment files: append, roll, trim. Reading is in `reader`, syncing in `flusher`, the start in `recovery`.
+"""A log in segment files: append and roll. Reading is in `reader`, syncing in `flusher`, coming back after a stop in
+`recovery`, moving the start in `trimming`, dropping the end in `cutting`.
 
 Invariants:
 - `segments` is never empty, ascending by base offset; the last one is the only one written to.
@@ -14,7 +15,7 @@ import asyncio
 import logging
 import random
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from penstock.config.setting import LONG_MAX
@@ -22,18 +23,23 @@ from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code, DiskFullError, StorageError
 from penstock.ids import TopicId, TopicPartition
 from penstock.logs import fields
-from penstock.records.batch import BatchHeader, stamp
+from penstock.records.batch import BatchHeader, read_header, stamp
+from penstock.records.control import Marker, build_marker
 from penstock.storage.admission import admit
 from penstock.storage.contract import NOTHING, Appended, Log, Slice, TimedOffset
+from penstock.storage.copies import copies_of
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
+from penstock.storage.segmented.background import Background
 from penstock.storage.segmented.cleaner import Cleaner
+from penstock.storage.segmented.cutting import Cutter
 from penstock.storage.segmented.flusher import NO_ROOM, Flusher
 from penstock.storage.segmented.index import MAX_RELATIVE
 from penstock.storage.segmented.reader import Reader
-from penstock.storage.segmented.retention import start_by_retention
-from penstock.storage.segmented.segment import PRODUCERS, SUFFIXES, Segment, segment_name
+from penstock.storage.segmented.segment import Segment
+from penstock.storage.segmented.sidefiles import SideFiles
 from penstock.storage.segmented.surroundings import Surroundings
+from penstock.storage.segmented.trimming import Trimmer
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +60,7 @@ class SegmentedLog(Log):
         flushed_offset: int,
         epochs: EpochHistory,
         producers: ProducerState,
+        high_watermark: int = -1,
     ) -> None:
         self.topic_partition = at
         self.topic_id = topic_id
@@ -64,7 +71,12 @@ class SegmentedLog(Log):
         self.end_offset = segments[-1].next_offset
         self.epochs = epochs
         self.producers = producers
+        self.saved_high_watermark = high_watermark
         self.failure: StorageError | None = None
+        self.moving = asyncio.Lock()
+        """Held while the start of the log moves, or its end goes back."""
+        self.refusal: StorageError | None = None
+        """Why nothing is appended now: the failure, or a cut."""
         self._env = surroundings
         self._active = segments[-1]
         self._bases = [segment.base_offset for segment in segments]
@@ -75,12 +87,15 @@ class SegmentedLog(Log):
         self._disk_is_full = False
         self._unflushed_messages = 0
         self._flush_timer: asyncio.TimerHandle | None = None
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = Background(str(at))
         self._reader = Reader(str(at), surroundings.read_pool)
-        self._cleaner = Cleaner(self, surroundings)
+        self._side_files = SideFiles(surroundings.files, folder, epochs, producers)
+        self._cleaner = Cleaner(self, self._side_files, surroundings)
         self._flusher = Flusher(
-            str(at), surroundings.outstanding, surroundings.sync_pool, surroundings.write_back_pool, self._fail
+            str(at), surroundings.outstanding, surroundings.sync_pool, surroundings.write_back_pool, self.fail
         )
+        self._trimmer = Trimmer(self, self._cleaner, self._flusher, self._side_files, self._background, surroundings)
+        self._cutter = Cutter(self, self._cleaner, self._flusher, self._background, surroundings)
         self._flusher.flushed_offset = self._flusher.recovery_offset = flushed_offset
         for segment in segments:
             if segment.synced_size < segment.size:
@@ -106,11 +121,13 @@ class SegmentedLog(Log):
     async def admit(self) -> None:
         await self._flusher.admit()
 
-    async def append(self, batch: memoryview, leader_epoch: int) -> Appended:
-        if self.failure is not None:
-            raise self.failure
+    async def append(
+        self, batch: memoryview, leader_epoch: int, *, guard: int | None = None, is_own: bool = False
+    ) -> Appended:
+        if self.refusal is not None:
+            raise self.refusal
         now_ms = self._env.clock.now_ms()
-        admitted = admit(batch, self.config, self.producers, now_ms)
+        admitted = admit(batch, self.config, self.producers, now_ms, guard, is_own=is_own)
         if admitted.repeat_of is not None:
             if self.config.flush_messages == 1:
                 await self.flush()
@@ -119,24 +136,65 @@ class SegmentedLog(Log):
         header = admitted.header
         base_offset = self.end_offset
         stamp(admitted.batch, base_offset, leader_epoch)
+        self._write(admitted.batch, header, base_offset, leader_epoch)
+        if header.producer_id >= 0:
+            self.producers.remember(header, base_offset, now_ms)
+        await self._flush_if_due(header.last_offset_delta + 1)
+        return Appended(base_offset, base_offset + header.last_offset_delta, admitted.append_time_ms)
+
+    async def append_marker(
+        self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int, leader_epoch: int
+    ) -> Appended:
+        if self.refusal is not None:
+            raise self.refusal
+        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        now_ms, marker = self._env.clock.now_ms(), Marker(committed, coordinator_epoch)
+        batch = memoryview(build_marker(producer_id, producer_epoch, marker, now_ms))
+        offset = self.end_offset
+        stamp(batch, offset, leader_epoch)
+        self._write(batch, read_header(batch), offset, leader_epoch)
+        self.producers.remember_marker(producer_id, producer_epoch, marker, offset, now_ms)
+        await self._flush_if_due(1)
+        self.producers.settle(self.visible_end)
+        return Appended(offset, offset)
+
+    async def append_as_is(self, batches: memoryview) -> int:
+        if self.refusal is not None:
+            raise self.refusal
+        copies = copies_of(batches, self.start_offset, self.end_offset)
+        if copies and copies[0][0].base_offset < self.end_offset:
+            await self._cutter.begin_at(self.start_offset, copies[0][0].base_offset)
+        now_ms, messages = self._env.clock.now_ms(), 0
+        for header, batch in copies:
+            if header.base_offset - self.end_offset > MAX_RELATIVE >> 1:
+                # Further than the indexes of a segment reach: the gap becomes the end of the segment before.
+                self.roll(header.base_offset)
+            self._write(batch, header, header.base_offset, header.leader_epoch)
+            if header.producer_id >= 0:
+                self.producers.replay(batch, header, now_ms)
+            messages += header.last_offset_delta + 1
+        if copies:
+            self.epochs.trim(self.start_offset)
+            await self._flush_if_due(messages)
+            self.producers.settle(self.visible_end)
+        return self.end_offset
+
+    def _write(self, batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
+        """Writes a batch that is stamped already to the end of the log."""
         segment = self._active
-        if self._must_roll(segment, header, len(admitted.batch)):
+        if self._must_roll(segment, header, base_offset, len(batch)):
             segment = self.roll()
         position = segment.size
         try:
-            segment.append(admitted.batch, header, base_offset, self.config.index_interval_bytes)
+            segment.append(batch, header, base_offset, self.config.index_interval_bytes)
         except OSError as error:
             raise self._write_failed(segment, error) from error
         self._disk_is_full = False
         self.end_offset = segment.next_offset
         self._last_append = (base_offset, position)
-        if header.producer_id >= 0:
-            self.producers.remember(header, base_offset, now_ms)
         if self.epochs.latest != leader_epoch and self.epochs.begin(leader_epoch, base_offset):
-            self._flusher.before_next_sync(self._save_epochs)
+            self._flusher.before_next_sync(self._side_files.save_epochs)
         self._flusher.wrote(segment, segment.size - position)
-        await self._flush_if_due(header.last_offset_delta + 1)
-        return Appended(base_offset, base_offset + header.last_offset_delta, admitted.append_time_ms)
 
     async def read(self, offset: int, max_bytes: int, end_offset: int) -> Slice:
         if self.failure is not None:
@@ -155,10 +213,12 @@ class SegmentedLog(Log):
             hint = known_position if segment is self._active and offset == known_offset else -1
             try:
                 found = await self._reader.read(segment, offset, max_bytes, end_offset, hint)
-            except OSError as error:
+            except (OSError, ApiError) as error:
                 if segment not in self.segments:
-                    # It was deleted or replaced while it was being looked at.
+                    # It was deleted, replaced or cut while it was being looked at.
                     return await self.read(offset, max_bytes, end_offset)
+                if isinstance(error, ApiError):
+                    raise
                 raise StorageError(f"reading {segment.path().name} failed: {error}") from error
             if found.size or segment.next_offset >= end_offset:
                 return found
@@ -182,13 +242,14 @@ class SegmentedLog(Log):
             raise StorageError(f"reading {self.topic_partition} failed: {error}") from error
 
     async def trim(self, start_offset: int) -> None:
-        if self.failure is not None:
-            raise self.failure
-        if start_offset > self.end_offset:
-            raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {start_offset} is above the end {self.end_offset}")
-        if start_offset > self.start_offset:
-            await self.flush()
-            await self._move_start(start_offset)
+        await self._trimmer.trim(start_offset)
+
+    async def cut(self, end_offset: int) -> None:
+        if end_offset < self.end_offset:
+            await self._cutter.cut(end_offset)
+
+    async def begin_at(self, start_offset: int) -> None:
+        await self._cutter.begin_at(start_offset, start_offset)
 
     async def flush(self) -> None:
         if self.failure is not None:
@@ -202,16 +263,15 @@ class SegmentedLog(Log):
     async def apply_retention(self) -> None:
         now_ms = self._env.clock.now_ms()
         self.producers.expire(now_ms - self._env.producer_expiry_ms)
-        if "delete" not in self.config.cleanup_policy or self.failure is not None or self._cleaner.is_busy:
-            return
-        closed, active = self.segments[:-1], self._active
-        start = start_by_retention(closed, self.size_bytes, self.config, now_ms)
-        if active.size and all(segment.next_offset <= start for segment in closed):
-            end = start_by_retention(self.segments, self.size_bytes, self.config, now_ms)
-            if end == self.end_offset and self._rolled():
-                start = end
-        if start > self.start_offset:
-            await self._move_start(start)
+        if "delete" in self.config.cleanup_policy:
+            await self._trimmer.apply_retention(now_ms)
+
+    def drop_below_start(self) -> None:
+        """Lets the segments below the start go; while a compaction or a cut is using them they stay, and it calls
+        again.
+        """
+        if not self._cleaner.is_busy and not self._cutter.is_busy:
+            self._trimmer.drop_below_start()
 
     def cool(self) -> None:
         """What is in the segments now no longer counts as just appended: before it is sent, the page cache is asked."""
@@ -221,7 +281,7 @@ class SegmentedLog(Log):
             segment.hot_from = segment.size
 
     async def compact(self) -> bool:
-        if "compact" not in self.config.cleanup_policy or self.failure is not None:
+        if "compact" not in self.config.cleanup_policy or self.refusal is not None:
             return False
         return await self._cleaner.run()
 
@@ -229,35 +289,38 @@ class SegmentedLog(Log):
         """Flushes, unless the log is about to be removed, and lets every file go."""
         if self._flush_timer is not None:
             self._flush_timer.cancel()
+        await self._cutter.close()
         await self._cleaner.close()
-        if self._background:
-            await asyncio.wait(self._background)
+        await self._background.wait()
         if self.failure is None and not is_removed:
             for segment in self.segments:
                 if not segment.index_saved:
                     self._flusher.before_next_sync(segment.save_index)
             if self.end_offset > self._active.base_offset:
-                self._flusher.before_next_sync(self._snapshot_job(self.end_offset))
+                self._flusher.before_next_sync(self._state_job(self._active))
             await self.flush()
         await self._flusher.close()
         for segment in self.segments:
             self._flusher.drop(segment)
             segment.close()
 
-    def roll(self) -> Segment:
-        """Begins a new segment at the end of the log; the old one is synced with its indexes in the background."""
+    def roll(self, base_offset: int | None = None) -> Segment:
+        """Begins a new segment at the end of the log, or at an offset behind it, which becomes the end; the old one is
+        synced with its indexes in the background.
+        """
         old = self._active
         try:
-            new = Segment.create(self.folder, self.end_offset, self._env.open_segments)
+            new = Segment.create(self.folder, base_offset or self.end_offset, self._env.open_segments)
         except OSError as error:
             raise self._write_failed(old, error) from error
+        old.next_offset = self.end_offset = new.base_offset
         self.segments.append(new)
         self._bases.append(new.base_offset)
         self._active = new
         self._jitter_ms = random.randint(0, min(self.config.segment_jitter_ms, self.config.segment_ms))
         self._flusher.before_next_sync(old.save_index)
-        self._flusher.before_next_sync(self._snapshot_job(self.end_offset))
-        self._in_background(self.flush())
+        self._flusher.before_next_sync(self._state_job(old))
+        self._background.start(self.flush())
         return new
 
     def replace_segments(self, old: list[Segment], new: list[Segment]) -> None:
@@ -269,17 +332,31 @@ class SegmentedLog(Log):
             self._flusher.drop(segment)
             segment.retire()
 
-    def _must_roll(self, segment: Segment, header: BatchHeader, size: int) -> bool:
+    def shorten(self, segments: list[Segment], start_offset: int, end_offset: int) -> list[Segment]:
+        """These segments are the log from now on; gives those that no longer are."""
+        gone = [segment for segment in self.segments if segment not in segments]
+        self.segments, self._active = segments, segments[-1]
+        self._bases = [segment.base_offset for segment in segments]
+        self.start_offset, self.end_offset = start_offset, end_offset
+        if self.saved_high_watermark >= 0:
+            self.saved_high_watermark = max(start_offset, min(self.saved_high_watermark, end_offset))
+        self._last_append, self._unflushed_messages = (-1, -1), 0
+        return gone
+
+    def _must_roll(self, segment: Segment, header: BatchHeader, base_offset: int, size: int) -> bool:
         if segment.size == 0:
             return False
         return (
             segment.size + size > self.config.segment_bytes
-            or self.end_offset + header.last_offset_delta - segment.base_offset > MAX_RELATIVE >> 1
+            or base_offset + header.last_offset_delta - segment.base_offset > MAX_RELATIVE >> 1
             or (
                 header.max_timestamp - segment.first_timestamp > self.config.segment_ms - self._jitter_ms
                 and segment.first_timestamp >= 0
             )
         )
+
+    def _state_job(self, segment: Segment) -> Callable[[], None]:
+        return self._side_files.state_job(segment, self.end_offset, self.saved_high_watermark)
 
     async def _flush_if_due(self, messages: int) -> None:
         config = self.config
@@ -292,76 +369,7 @@ class SegmentedLog(Log):
 
     def _flush_by_time(self) -> None:
         self._flush_timer = None
-        self._in_background(self.flush())
-
-    def _rolled(self) -> bool:
-        """Begins a new segment so that the last one can go; a full disk is no reason to keep the others."""
-        try:
-            self.roll()
-        except DiskFullError:
-            return False
-        return True
-
-    async def _move_start(self, start_offset: int) -> None:
-        """On return the new start would survive a crash."""
-        self.start_offset = start_offset
-        if self.epochs.trim(start_offset):
-            self._flusher.before_next_sync(self._save_epochs)
-        try:
-            await self._env.start_moved()
-        finally:
-            # Even if that could not be noted: where the disk is full, this is what makes room.
-            self.drop_below_start()
-
-    def drop_below_start(self) -> None:
-        """Lets the segments below the start go; while a compaction is using them they stay, and it calls again."""
-        if self._cleaner.is_busy:
-            return
-        while len(self.segments) > 1 and self.segments[0].next_offset <= self.start_offset:
-            self._delete(self.segments.pop(0))
-        self._bases = [segment.base_offset for segment in self.segments]
-
-    def _delete(self, segment: Segment) -> None:
-        logger.info(
-            "segment deleted",
-            extra=fields(log=str(self.topic_partition), base_offset=segment.base_offset, bytes=segment.size),
-        )
-        self._flusher.drop(segment)
-        segment.retire()
-        self._in_background(self._remove_files(segment))
-
-    async def _remove_files(self, segment: Segment) -> None:
-        def remove() -> None:
-            for suffix in SUFFIXES:
-                self._env.files.remove(segment.path(suffix))
-
-        await asyncio.get_running_loop().run_in_executor(self._env.sync_pool, remove)
-
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(self._logged(work), name=f"log {self.topic_partition}")
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
-    async def _logged(self, work: Coroutine[None, None, None]) -> None:
-        try:
-            await work
-        except (StorageError, OSError) as error:
-            logger.error("background work failed", extra=fields(log=str(self.topic_partition), error=str(error)))
-
-    def _save_epochs(self) -> None:
-        self._env.files.replace(self.folder / "epochs", self.epochs.to_text().encode())
-
-    def _snapshot_job(self, base_offset: int) -> Callable[[], None]:
-        """Saves the producers as of now, keeping one older snapshot in case this one is damaged."""
-        files, folder, content = self._env.files, self.folder, self.producers.snapshot()
-
-        def save() -> None:
-            files.replace(folder / (segment_name(base_offset) + PRODUCERS), content)
-            snapshots = sorted(name for name in files.list_folder(folder) if name.endswith(PRODUCERS))
-            for name in snapshots[:-2]:
-                files.remove(folder / name)
-
-        return save
+        self._background.start(self.flush())
 
     def _write_failed(self, segment: Segment, error: OSError) -> StorageError:
         """A write that did not happen leaves the log as it was; if that cannot be made sure, the log goes offline."""
@@ -371,18 +379,17 @@ class SegmentedLog(Log):
             failure = StorageError(
                 f"writing {self.topic_partition} failed ({error}) and could not be undone ({second})"
             )
-            self._fail(failure)
-            return failure
+            return self.fail(failure)
         if error.errno in NO_ROOM:
             if not self._disk_is_full:
                 logger.error("no room to write", extra=fields(log=str(self.topic_partition), error=str(error)))
             self._disk_is_full = True
             return DiskFullError(f"no room on the disk for {self.topic_partition}: {error.strerror}")
-        failure = StorageError(f"writing {self.topic_partition} failed: {error}")
-        self._fail(failure)
-        return failure
+        return self.fail(StorageError(f"writing {self.topic_partition} failed: {error}"))
 
-    def _fail(self, failure: StorageError) -> None:
+    def fail(self, failure: StorageError) -> StorageError:
+        """Takes the log offline."""
         if self.failure is None:
             logger.critical("log is offline", extra=fields(log=str(self.topic_partition), reason=str(failure)))
-            self.failure = failure
+            self.failure = self.refusal = failure
+        return failure

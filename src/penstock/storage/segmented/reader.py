@@ -39,8 +39,11 @@ class _NotInMemoryError(Exception):
 
 
 class _Range(NamedTuple):
+    """Positions, and an offset that is above all between them."""
+
     start: int
     end: int
+    bound: int
 
 
 class Reader:
@@ -65,15 +68,15 @@ class Reader:
             )
         if found is None:
             return NOTHING
-        start, end = found
+        start, end, bound = found
         file = segment.file
         if segment.is_checked(start, end):
             if start >= segment.hot_from and start >= segment.size - HOT_TAIL_BYTES:
                 if end - start <= SMALL_BYTES:
-                    return Slice((file.read(start, end - start),), end - start)
-                return Slice((FileSlice(file, start, end - start),), end - start)
+                    return Slice((file.read(start, end - start),), end - start, bound)
+                return Slice((FileSlice(file, start, end - start),), end - start, bound)
             if file.is_cached(start, end - start):
-                return Slice((FileSlice(file, start, end - start),), end - start)
+                return Slice((FileSlice(file, start, end - start),), end - start, bound)
             segment.forget_checks()
         loop = asyncio.get_running_loop()
         checked = await loop.run_in_executor(self._pool, _check_range, segment, start, end, offset)
@@ -84,7 +87,7 @@ class Reader:
             segment.take(await loop.run_in_executor(self._pool, segment.survey))
             return await self.read(segment, offset, max_bytes, end_offset, _EXAMINED)
         segment.checked.add(start, checked)
-        return Slice((FileSlice(file, start, checked - start),), checked - start)
+        return Slice((FileSlice(file, start, checked - start),), checked - start, bound)
 
     def _corrupt(self, segment: Segment, offset: int) -> ApiError:
         return ApiError(
@@ -135,12 +138,15 @@ def _find_range(segment: Segment, offset: int, max_bytes: int, end_offset: int, 
     if limit <= start:
         return None
     if limit - start <= max_bytes:
-        return _Range(start, limit)
+        return _Range(start, limit, min(end_offset, segment.next_offset))
     cut = segment.index.last_position_up_to(start + max_bytes)
     if cut <= start:
         length = HEADER.unpack(read(start, HEADER_BYTES))[1]
         cut = max(start + HEADER_BYTES, start + length + LENGTH_OVERHEAD)
-    return _Range(start, min(cut, limit))
+    cut = min(cut, limit)
+    relative = segment.index.offset_from(cut)
+    behind = segment.next_offset if relative is None else segment.base_offset + relative
+    return _Range(start, cut, min(end_offset, behind))
 
 
 def _locate(segment: Segment, offset: int, read: Read) -> int | None:

@@ -21,20 +21,22 @@ from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
 from penstock.storage.segmented.checkpoint import LogPoint
 from penstock.storage.segmented.cleaner import STATE_FILE, finish_swaps
+from penstock.storage.segmented.cutting import carry_out, load_cut
 from penstock.storage.segmented.files import Files
+from penstock.storage.segmented.flusher import NO_ROOM
 from penstock.storage.segmented.index import MAX_RELATIVE
 from penstock.storage.segmented.log import SegmentedLog
+from penstock.storage.segmented.restoring import restore_aborted, restore_producers
 from penstock.storage.segmented.scan import Damage, survey
-from penstock.storage.segmented.segment import INDEX, LOG, PRODUCERS, SUFFIXES, TIME_INDEX, Segment, segment_name
+from penstock.storage.segmented.segment import ABORTED, INDEX, LOG, SUFFIXES, TIME_INDEX, Segment, segment_name
+from penstock.storage.segmented.sidefiles import EPOCHS_FILE, SideFiles
 from penstock.storage.segmented.surroundings import Surroundings
 
 logger = logging.getLogger(__name__)
 
 PARTITION_FILE = "partition.json"
-EPOCHS_FILE = "epochs"
 _FORMAT = 1
 _SEGMENT = re.compile(r"(\d{20})\.log")
-_SNAPSHOT = re.compile(r"(\d{20})\.producers")
 
 
 def write_identity(files: Files, folder: Path, at: TopicPartition, topic_id: TopicId) -> None:
@@ -93,6 +95,12 @@ def recover(
     """The log in `folder`; `point` and `clean` are what the checkpoint says."""
     files = surroundings.files
     finish_swaps(files, folder)
+    point = point or LogPoint(0, 0, 0)
+    if (cut := load_cut(files, folder)) is not None:
+        logger.warning("interrupted cut finished", extra=fields(log=str(at), start=cut.start, end=cut.end))
+        carry_out(files, folder, cut)
+        # What is noted of the cut goes when the checkpoint says the same.
+        point, clean = cut.after(point), False
     names = files.list_folder(folder)
     bases = sorted(int(found[1]) for found in map(_SEGMENT.fullmatch, names) if found)
     if read_identity(files, folder) is None:
@@ -100,7 +108,6 @@ def recover(
             raise StorageError(f"{folder.name} does not say which topic it belongs to: {PARTITION_FILE} is unreadable")
         write_identity(files, folder, at, topic_id)
     _remove_orphans(files, folder, names, bases)
-    point = point or LogPoint(0, 0, 0)
     recovery = _Recovery(at, folder, config, surroundings, bases, point, clean)
     recovery.run()
     segments = recovery.segments
@@ -111,8 +118,10 @@ def recover(
             extra=fields(log=str(at), noted_start=point.start, start=start),
         )
     end = segments[-1].next_offset
-    recovery.epochs.cut(end)
+    recovery.cut_epochs(end)
     recovery.epochs.trim(start)
+    recovery.producers.aborted.trim(start)
+    recovery.producers.settle(end)
     return SegmentedLog(
         at,
         topic_id,
@@ -124,14 +133,15 @@ def recover(
         flushed_offset=recovery.trusted,
         epochs=recovery.epochs,
         producers=recovery.producers,
+        high_watermark=min(max(point.high, start), end) if point.high >= 0 else -1,
     )
 
 
 def _remove_orphans(files: Files, folder: Path, names: list[str], bases: list[int]) -> None:
-    """Indexes whose segment is gone: a removal that a crash cut short."""
+    """Indexes whose segment is gone, and files that were never finished: what a crash cut short."""
     kept = {segment_name(base) for base in bases}
     for name in names:
-        if name.endswith((INDEX, TIME_INDEX)) and name[:20] not in kept:
+        if name.endswith(".new") or (name.endswith((INDEX, TIME_INDEX, ABORTED)) and name[:20] not in kept):
             files.remove(folder / name)
 
 
@@ -170,7 +180,8 @@ class _Recovery:
         self._drop_empty_ends()
         if not self.segments:
             self.segments = [self._first_segment()]
-        replay_from = self._restore_producers()
+        replay_from = restore_producers(self._files, self._folder, self.trusted, self.producers)
+        lists_are_whole = restore_aborted(self._files, self.segments, replay_from, self.producers)
         for segment, following in pairwise(self.segments):
             self._adopt(segment, following.base_offset)
             if self._read_all or segment.next_offset > min(self.trusted, replay_from):
@@ -178,6 +189,7 @@ class _Recovery:
         last = self.segments[-1]
         if not self._adopt_clean_end(last, replay_from):
             self._read_through(last, replay_from, is_last=True)
+        self._save_aborted(0 if not lists_are_whole else replay_from)
 
     def _first_segment(self) -> Segment:
         """There is no file with records at or behind the start: the log goes on at the highest offset known."""
@@ -285,7 +297,7 @@ class _Recovery:
             if header.leader_epoch >= 0:
                 self.epochs.begin(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0 and header.base_offset >= replay_from:
-                self.producers.remember(header, header.base_offset, self._now_ms)
+                self.producers.replay(found.batch, header, self._now_ms)
         if damage and damage[-1].resumes_at is None:
             tail = damage.pop()
             if is_last and tail.first_offset >= self.trusted:
@@ -313,22 +325,30 @@ class _Recovery:
         segment.file.truncate(tail.start)
         segment.file.sync()
 
-    def _restore_producers(self) -> int:
-        """Loads the newest sound snapshot; gives the offset from which batches must be replayed."""
-        names = [name for name in self._files.list_folder(self._folder) if _SNAPSHOT.fullmatch(name)]
-        for base_offset in sorted((int(name[:20]) for name in names), reverse=True):
-            path = self._folder / (segment_name(base_offset) + PRODUCERS)
-            if base_offset > self.trusted:
-                self._files.remove(path)
-                continue
-            try:
-                self.producers.restore(self._files.read(path) or b"")
-            except ValueError as error:
-                logger.warning("producer snapshot ignored", extra=fields(file=str(path), reason=str(error)))
-                self._files.remove(path)
-                continue
-            return base_offset
-        return 0
+    def _save_aborted(self, from_offset: int) -> None:
+        """Writes the lists of closed segments that a replay or a search has completed."""
+        closed = [segment for segment in self.segments[:-1] if segment.next_offset > from_offset]
+        try:
+            side_files = SideFiles(self._files, self._folder, self.epochs, self.producers)
+            side_files.aborted_job(closed, self.producers.aborted)()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            logger.warning(
+                "no room for lists of aborted transactions: the next start looks for them again",
+                extra=fields(log=str(self._at), error=str(error)),
+            )
+
+    def cut_epochs(self, end_offset: int) -> None:
+        """What lies behind the end of the log is gone, on disk too: a follower may append older epochs there."""
+        if not self.epochs.cut(end_offset):
+            return
+        try:
+            self._files.replace(self._folder / EPOCHS_FILE, self.epochs.to_text().encode())
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            logger.warning("no room for leader epochs", extra=fields(log=str(self._at), error=str(error)))
 
     def _load_epochs(self) -> EpochHistory | None:
         """None if the file is missing or damaged: then every batch is asked for its epoch."""

@@ -23,12 +23,12 @@ from penstock.records.batch import NO_TIMESTAMP, BatchHeader
 from penstock.storage.segmented.files import File, Files
 from penstock.storage.segmented.index import SparseIndex
 from penstock.storage.segmented.ranges import Ranges
-from penstock.storage.segmented.scan import Damage, survey
+from penstock.storage.segmented.scan import Damage, FoundBatch, survey
 
 logger = logging.getLogger(__name__)
 
-LOG, INDEX, TIME_INDEX, PRODUCERS = ".log", ".index", ".timeindex", ".producers"
-SUFFIXES = (LOG, INDEX, TIME_INDEX, PRODUCERS)
+LOG, INDEX, TIME_INDEX, ABORTED, PRODUCERS = ".log", ".index", ".timeindex", ".aborted", ".producers"
+SUFFIXES = (LOG, INDEX, TIME_INDEX, ABORTED, PRODUCERS)
 
 _SURVEY_INTERVAL_BYTES = 4096
 
@@ -177,7 +177,8 @@ class Segment:
     def note(self, header: BatchHeader, base_offset: int, position: int, interval_bytes: int) -> None:
         """Takes a batch at `position` into indexes and bounds; for appends and for recovery."""
         self.next_offset = base_offset + header.last_offset_delta + 1
-        if header.max_timestamp > self.max_timestamp:
+        if header.max_timestamp > self.max_timestamp and not header.is_control:
+            # The time of a marker says nothing about records, and nobody looks for it.
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = base_offset
         if self.first_timestamp == NO_TIMESTAMP:
@@ -272,7 +273,7 @@ class Segment:
             if found.position - last_indexed >= _SURVEY_INTERVAL_BYTES:
                 last_indexed = found.position
                 index.add(relative, found.position)
-            if found.header.max_timestamp > max_timestamp:
+            if found.header.max_timestamp > max_timestamp and not found.header.is_control:
                 max_timestamp = found.header.max_timestamp
                 index.add_time(max_timestamp, relative)
         return Survey(index, tuple(damage), end)
@@ -302,6 +303,48 @@ class Segment:
                 ),
             )
         self.damage = tuple(sorted({*self.damage, *found}, key=lambda damage: (damage.start, damage.first_offset)))
+
+    def head(self, end_offset: int) -> Segment:
+        """What is left of the segment without the batches that reach to `end_offset` or behind, as a segment of its
+        own: whoever is using this one goes on with it. Its end is that of its last batch. Reads the place; changes
+        nothing.
+        """
+        relative = end_offset - self.base_offset
+        kept: list[FoundBatch | Damage] = []
+        while not kept and relative > 0:
+            relative, position = self.index.entry_before(relative)
+            for found in survey(self.file, position, self.size, self.base_offset + relative - 1, self.next_offset):
+                behind = found.resumes_at if isinstance(found, Damage) else found.header.next_offset
+                if behind is None or behind > end_offset:
+                    break
+                kept.append(found)
+        head = Segment(self.folder, self.base_offset, self._open_segments)
+        head.forget_content()
+        head.entry_synced = True
+        if kept:
+            head._take_from(self, kept)
+        return head
+
+    def _take_from(self, whole: Segment, last: list[FoundBatch | Damage]) -> None:
+        """Becomes the part of a segment that ends with `last`, which reach back to an entry of its index at least."""
+        size = last[-1].end
+        behind = last[-1].resumes_at if isinstance(last[-1], Damage) else last[-1].header.next_offset
+        self.next_offset = behind or self.base_offset
+        self.size = self.synced_size = self.written_back = self.hot_from = size
+        self.appended_from = min(whole.appended_from, size)
+        for start, end in whole.checked:
+            self.checked.add(start, min(end, size))
+        self.damage = tuple(damage for damage in whole.damage if damage.start < size)
+        self.first_timestamp = whole.first_timestamp
+        self._index = index = whole.index.head(size, self.next_offset - self.base_offset)
+        self._last_indexed = index.positions[-1] if index.positions else 0
+        if index.times:
+            self.max_timestamp = index.times[-1]
+            self.max_timestamp_offset = self.base_offset + index.time_offsets[-1]
+        for header in (found.header for found in last if not isinstance(found, Damage)):
+            if header.max_timestamp > self.max_timestamp and not header.is_control:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.base_offset
 
     def pin(self) -> None:
         """Keeps the file and the indexes open from now on."""
