@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
-from penstock.cluster.coordination import Coordination, Create, Delete, Node, Put
-from penstock.cluster.embedded import EmbeddedCoordination
+from penstock.clock import SystemClock
+from penstock.cluster.coordination import Check, Coordination, Create, Delete, Node, Put
 from penstock.errors import ConflictError, CoordinationError
-
-Opener = Callable[[], Awaitable[Coordination]]
-
-
-@pytest.fixture(params=["embedded"])
-async def open_tree(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opener]:
-    """Opens another connection to one and the same tree; all are closed at the end."""
-    opened: list[Coordination] = []
-
-    async def open_embedded() -> Coordination:
-        opened.append(await EmbeddedCoordination.open(tmp_path / "coordination.db"))
-        return opened[-1]
-
-    yield {"embedded": open_embedded}[request.param]
-    for tree in opened:
-        await tree.close()
-
-
-@pytest.fixture
-async def tree(open_tree: Opener) -> Coordination:
-    return await open_tree()
+from support.tree import Opener
 
 
 class TestNodes:
@@ -75,7 +54,7 @@ class TestNodes:
         assert await tree.children("/a/c") == []
         assert await tree.children("/nothing") == []
 
-    @pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/a\0"])
+    @pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/a\0", "/a\n", "/a\ud800", "/a/.", "/.."])
     async def test_a_malformed_path_is_refused(self, tree: Coordination, path: str) -> None:
         with pytest.raises(ValueError):
             await tree.get(path)
@@ -84,7 +63,15 @@ class TestNodes:
 
     async def test_the_root_exists_and_cannot_be_written(self, tree: Coordination) -> None:
         assert await tree.get("/") == Node(b"", 0)
-        for change in (Create("/", b""), Put("/", b"", 0), Delete("/", 0)):
+        for change in (Create("/", b""), Put("/", b"", 0), Delete("/", 0), Check("/", 0)):
+            with pytest.raises(ValueError):
+                await tree.commit(change)
+
+    async def test_the_clock_is_not_seen_as_a_node_and_cannot_be_written(self, tree: Coordination) -> None:
+        await tree.commit(Create("/a", b""))
+        assert await tree.get("/clock") is None
+        assert await tree.children("/") == ["a"]
+        for change in (Put("/clock", b"", 1), Create("/clock/a", b"")):
             with pytest.raises(ValueError):
                 await tree.commit(change)
 
@@ -105,10 +92,15 @@ class TestCommit:
             pytest.param(Delete("/missing", 0), id="delete without node"),
             pytest.param(Delete("/changed", 0), id="delete at an earlier version"),
             pytest.param(Delete("/parent", 0), id="delete with children"),
+            pytest.param(Check("/missing", 0), id="check without node"),
+            pytest.param(Check("/changed", 0), id="check at an earlier version"),
+            pytest.param(Put("/there", b"", -1), id="put at a negative version"),
+            pytest.param(Delete("/there", 2**40), id="delete at a huge version"),
+            pytest.param(Create("/missing/child", b"", leased=True), id="lease without parent"),
         ],
     )
     async def test_one_failing_change_undoes_all_of_them(
-        self, tree: Coordination, change: Create | Put | Delete
+        self, tree: Coordination, change: Create | Put | Delete | Check
     ) -> None:
         await tree.commit(
             Create("/there", b""),
@@ -125,19 +117,28 @@ class TestCommit:
         assert await tree.get("/put") == Node(b"before", 0)
         assert await tree.get("/deleted") == Node(b"before", 0)
         assert await tree.get("/changed") == Node(b"c", 1)
+        assert await tree.clock() == 2
+
+    async def test_a_check_changes_nothing_and_is_not_heard_of(self, tree: Coordination) -> None:
+        await tree.commit(Create("/a", b"1"), Create("/b", b""))
+        heard: list[Sequence[str]] = []
+        tree.watch("/", heard.append)
+        await tree.commit(Check("/a", 0), Put("/b", b"2", 0), Check("/b", 1))
+        assert await tree.get("/a") == Node(b"1", 0)
+        assert heard == [["/b"]]
 
     async def test_of_many_writers_at_one_version_exactly_one_wins(self, tree: Coordination) -> None:
         await tree.commit(Create("/a", b""))
         results = await asyncio.gather(
             *(tree.commit(Put("/a", str(writer).encode(), 0)) for writer in range(20)), return_exceptions=True
         )
-        winners = [writer for writer, result in enumerate(results) if result is None]
+        winners = [writer for writer, result in enumerate(results) if result == 2]
         assert len(winners) == 1
-        assert all(isinstance(result, ConflictError) for result in results if result is not None)
+        assert [type(result) for result in results].count(ConflictError) == 19
         assert await tree.get("/a") == Node(str(winners[0]).encode(), 1)
 
     async def test_an_empty_commit_does_nothing(self, tree: Coordination) -> None:
-        await tree.commit()
+        assert await tree.commit() == 0
         assert await tree.children("/") == []
 
     async def test_what_was_committed_is_there_after_opening_again(self, tree: Coordination, open_tree: Opener) -> None:
@@ -147,62 +148,113 @@ class TestCommit:
         assert await again.get("/a/b") == Node(b"kept", 0)
 
 
-class TestWatch:
-    async def test_a_watcher_hears_of_a_commit_before_the_committer_goes_on(self, tree: Coordination) -> None:
-        heard: list[Sequence[str]] = []
-        tree.watch("/", heard.append)
-        await tree.commit(Create("/a", b""), Create("/b", b""))
-        assert heard == [["/a", "/b"]]
+class TestClock:
+    async def test_every_commit_moves_the_clock_by_one_and_gives_it_back(self, tree: Coordination) -> None:
+        assert await tree.clock() == 0
+        assert await tree.commit(Create("/a", b""), Create("/b", b"")) == 1
+        assert await tree.commit(Put("/a", b"", 0)) == 2
+        assert await tree.commit(Check("/a", 1)) == 3
+        assert await tree.clock() == 3
 
-    async def test_a_watcher_hears_only_of_its_part_of_the_tree(self, tree: Coordination) -> None:
-        await tree.commit(Create("/a", b""), Create("/ab", b""))
-        heard: list[Sequence[str]] = []
-        tree.watch("/a", heard.append)
-        await tree.commit(Put("/ab", b"1", 0))
-        await tree.commit(Create("/a/b", b""), Put("/ab", b"2", 1))
-        await tree.commit(Put("/a", b"1", 0))
-        await tree.commit(Delete("/a/b", 0))
-        assert heard == [["/a/b"], ["/a"], ["/a/b"]]
+    async def test_a_commit_on_the_latest_clock_goes_through(self, tree: Coordination) -> None:
+        assert await tree.commit(Create("/a", b""), seen=0) == 1
+        assert await tree.commit(Create("/b", b""), seen=1) == 2
+        assert await tree.commit(seen=2) == 2
 
-    async def test_a_failed_commit_is_not_heard_of(self, tree: Coordination) -> None:
-        heard: list[Sequence[str]] = []
-        tree.watch("/", heard.append)
+    async def test_a_commit_on_an_older_clock_conflicts_whatever_was_changed(self, tree: Coordination) -> None:
+        seen = await tree.commit(Create("/a", b""))
+        await tree.commit(Create("/b", b""))
         with pytest.raises(ConflictError):
-            await tree.commit(Create("/a", b""), Create("/a", b""))
-        assert heard == []
-
-    async def test_after_unsubscribing_nothing_more_is_heard(self, tree: Coordination) -> None:
-        heard: list[Sequence[str]] = []
-        unsubscribe = tree.watch("/", heard.append)
-        unsubscribe()
-        unsubscribe()
-        await tree.commit(Create("/a", b""))
-        assert heard == []
-
-    async def test_a_watcher_that_raises_does_not_keep_the_others_from_hearing(self, tree: Coordination) -> None:
-        reported: list[dict[str, object]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
-
-        def fail(paths: Sequence[str]) -> None:
-            raise RuntimeError("watcher")
-
-        heard: list[Sequence[str]] = []
-        tree.watch("/", fail)
-        tree.watch("/", heard.append)
-        await tree.commit(Create("/a", b""))
-        assert heard == [["/a"]]
-        assert len(reported) == 1
-
-    async def test_a_commit_whose_caller_is_cancelled_is_still_heard_of(self, tree: Coordination) -> None:
-        heard = asyncio.Event()
-        tree.watch("/a", lambda paths: heard.set())
-        caller = asyncio.create_task(tree.commit(Create("/a", b"")))
-        await asyncio.sleep(0)
-        caller.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await caller
-        await asyncio.wait_for(heard.wait(), 10)
+            await tree.commit(Put("/a", b"late", 0), seen=seen)
+        with pytest.raises(ConflictError):
+            await tree.commit(seen=seen)
+        with pytest.raises(ConflictError):
+            await tree.commit(Put("/a", b"from the future", 0), seen=seen + 2)
         assert await tree.get("/a") == Node(b"", 0)
+        assert await tree.clock() == seen + 1
+
+    async def test_of_many_commits_on_one_clock_exactly_one_wins(self, tree: Coordination) -> None:
+        results = await asyncio.gather(
+            *(tree.commit(Create(f"/{writer}", b""), seen=0) for writer in range(10)), return_exceptions=True
+        )
+        assert sorted(map(str, map(type, results))).count(str(ConflictError)) == 9
+        assert len(await tree.children("/")) == 1
+
+    async def test_it_says_what_has_changed_since(self, tree: Coordination) -> None:
+        await tree.commit(Create("/a", b""))
+        await tree.commit(Create("/b", b""), Check("/a", 0))
+        await tree.commit(Put("/a", b"", 0), Put("/b", b"", 0))
+        assert await tree.changed_since(0) == (3, ["/a", "/b"])
+        assert await tree.changed_since(1) == (3, ["/b", "/a"])
+        assert await tree.changed_since(3) == (3, [])
+
+    async def test_of_a_clock_that_is_still_to_come_it_cannot_say_anything(self, tree: Coordination) -> None:
+        assert await tree.changed_since(1) == (0, None)
+
+    async def test_what_is_long_ago_is_forgotten(self, tree: Coordination) -> None:
+        await tree.commit(Create("/a", b""), Create("/b", b""))
+        for version in range(110):
+            await tree.commit(Put("/a", b"", version))
+        assert await tree.changed_since(1) == (111, None)
+        assert await tree.changed_since(20) == (111, ["/a"])
+
+    async def test_a_commit_of_very_many_paths_is_told_as_anything(self, tree: Coordination) -> None:
+        names = [f"/{'x' * 90}{number}" for number in range(800)]
+        await tree.commit(*(Create(name, b"") for name in names))
+        assert await tree.changed_since(0) == (1, None)
+        await tree.commit(Put(names[0], b"", 0))
+        assert await tree.changed_since(1) == (2, [names[0]])
+
+    async def test_it_goes_on_after_opening_again(self, tree: Coordination, open_tree: Opener) -> None:
+        await tree.commit(Create("/a", b""))
+        await tree.close()
+        again = await open_tree()
+        assert await again.clock() == 1
+        assert await again.commit(Put("/a", b"", 0), seen=1) == 2
+        assert await again.changed_since(0) == (2, ["/a"])
+
+
+class TestLeases:
+    async def test_a_leased_node_is_a_node_as_long_as_its_connection_is_open(
+        self, tree: Coordination, open_tree: Opener
+    ) -> None:
+        await tree.commit(Create("/leases", b""), Create("/leases/1", b"mine", leased=True))
+        assert await tree.children("/leases") == ["1"]
+        await tree.commit(Put("/leases/1", b"still mine", 0), Check("/leases/1", 1))
+        assert await tree.get("/leases/1") == Node(b"still mine", 1)
+        await tree.close()
+        again = await open_tree()
+        assert await again.get("/leases/1") is None
+        assert await again.children("/leases") == []
+        await again.commit(Create("/leases/1", b"another's", leased=True))
+        assert await again.get("/leases/1") == Node(b"another's", 0)
+
+    async def test_a_lease_that_is_there_cannot_be_taken(self, tree: Coordination) -> None:
+        await tree.commit(Create("/lease", b"", leased=True))
+        for leased in (True, False):
+            with pytest.raises(ConflictError):
+                await tree.commit(Create("/lease", b"", leased=leased))
+
+    async def test_a_lease_is_given_back_by_deleting_it(self, tree: Coordination) -> None:
+        await tree.commit(Create("/lease", b"", leased=True))
+        await tree.commit(Delete("/lease", 0))
+        assert await tree.get("/lease") is None
+        await tree.commit(Create("/lease", b"for good"))
+
+    async def test_a_lease_has_no_children(self, tree: Coordination) -> None:
+        await tree.commit(Create("/lease", b"", leased=True))
+        with pytest.raises(ConflictError):
+            await tree.commit(Create("/lease/child", b""))
+
+    async def test_a_lease_of_a_failed_commit_is_not_taken(self, tree: Coordination) -> None:
+        with pytest.raises(ConflictError):
+            await tree.commit(Create("/lease", b"", leased=True), Check("/missing", 0))
+        assert await tree.children("/") == []
+
+    async def test_it_is_held_for_some_time_to_come(self, tree: Coordination) -> None:
+        before_ms = SystemClock().monotonic_ms()
+        await tree.commit(Create("/lease", b"", leased=True))
+        assert tree.lease_until_ms() > before_ms
 
 
 class TestClose:

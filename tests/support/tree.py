@@ -1,10 +1,15 @@
-"""A coordination tree for tests."""
+"""Coordination trees for tests."""
 
 from __future__ import annotations
 
-from penstock.cluster.coordination import Change
+from collections.abc import Awaitable, Callable
+
+from penstock.cluster.coordination import Change, Coordination
 from penstock.cluster.embedded import EmbeddedCoordination
 from penstock.errors import CoordinationError
+
+Opener = Callable[[], Awaitable[Coordination]]
+"""Opens another connection to a tree."""
 
 
 class Tree(EmbeddedCoordination):
@@ -12,7 +17,7 @@ class Tree(EmbeddedCoordination):
 
     is_broken = False
 
-    async def commit(self, *changes: Change) -> None:
+    async def commit(self, *changes: Change, seen: int | None = None) -> int:
         if self.is_broken:
             raise CoordinationError("the disk is full")
-        await super().commit(*changes)
+        return await super().commit(*changes, seen=seen)

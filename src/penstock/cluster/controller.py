@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from penstock.cluster import nodes
 from penstock.cluster.coordination import Change, Coordination, Create, Delete, Put, Unsubscribe
 from penstock.cluster.draft import Draft
+from penstock.cluster.group_settings import alter_group_settings
 from penstock.cluster.loading import Versions, load, load_next_producer_id
 from penstock.cluster.metadata import BrokerInfo, MetadataImage, TopicImage
 from penstock.cluster.settings import (
@@ -34,7 +35,7 @@ from penstock.cluster.topics import (
     create_topic,
     delete_topic,
 )
-from penstock.config.broker import Config
+from penstock.config.broker import Config, GroupSettings
 from penstock.errors import ApiError, ConflictError
 from penstock.ids import BrokerId, TopicId, new_topic_id
 from penstock.logs import fields
@@ -59,6 +60,7 @@ class ControllerSettings:
     rules: TopicRules = field(default_factory=TopicRules)
     # Defaults of topic settings from the broker's start, in topic names.
     topic_defaults: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    groups_with_settings: int = GroupSettings().groups_with_settings
 
     @classmethod
     def of(cls, config: Config, cluster_id: str) -> ControllerSettings:
@@ -68,7 +70,7 @@ class ControllerSettings:
             partitions_per_topic=config.limits.partitions_per_topic,
             partitions=config.limits.partitions,
         )
-        return cls(cluster_id, BrokerId(config.broker.id), rules, config.topic)
+        return cls(cluster_id, BrokerId(config.broker.id), rules, config.topic, config.groups.groups_with_settings)
 
 
 class Controller:
@@ -195,6 +197,20 @@ class Controller:
 
         return await self._change(decide, validate_only)
 
+    async def alter_group_settings(
+        self, changes: Mapping[str, SettingsChange], *, validate_only: bool = False
+    ) -> Mapping[str, ApiError | None]:
+        def decide(draft: Draft) -> Mapping[str, ApiError | None]:
+            def alter(named: tuple[str, SettingsChange]) -> None:
+                group_id, change = named
+                settings = alter_group_settings(draft, group_id, change, self._settings.groups_with_settings)
+                if settings != draft.group_settings(group_id):
+                    draft.put_group_settings(group_id, settings)
+
+            return _each(((group_id, (group_id, change)) for group_id, change in changes.items()), alter)
+
+        return await self._change(decide, validate_only)
+
     async def allocate_producer_ids(self, count: int) -> range:
         """A block of producer ids that nobody has been given and nobody else will be, whatever crashes."""
         if count < 1:
@@ -247,6 +263,10 @@ class Controller:
             self._add(changes, nodes.topic_path(name), None if topic is None else nodes.encode_topic(topic))
         for owner in draft.touched_settings:
             self._add(changes, nodes.settings_path(owner), nodes.encode_settings(draft.settings(owner)))
+        for group_id in draft.touched_groups:
+            settings = draft.group_settings(group_id)
+            value = nodes.encode_settings(settings) if settings else None
+            self._add(changes, nodes.group_settings_path(group_id), value)
         for broker in draft.touched_brokers:
             self._add(changes, nodes.broker_path(broker), nodes.encode_broker(draft.brokers[broker]))
         return changes

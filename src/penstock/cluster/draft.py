@@ -25,11 +25,13 @@ class Draft:
         self._settings: dict[BrokerId | None, Mapping[str, str]] = {None: image.broker_settings}
         for broker, settings in image.settings_by_broker.items():
             self._settings[broker] = settings
+        self._group_settings = dict(image.settings_by_group)
         self._names_by_collision_key: dict[str, str] | None = None
         self._partition_count = image.partition_count
         # What differs from the image it was made from; insertion order is kept.
         self.touched_topics: dict[str, None] = {}
         self.touched_settings: dict[BrokerId | None, None] = {}
+        self.touched_groups: dict[str, None] = {}
         self.touched_brokers: dict[BrokerId, None] = {}
 
     @property
@@ -41,12 +43,23 @@ class Draft:
         return MappingProxyType(self._brokers)
 
     @property
+    def alive(self) -> frozenset[BrokerId]:
+        return frozenset(broker.id for broker in self._brokers.values() if broker.is_alive)
+
+    @property
     def partition_count(self) -> int:
         return self._partition_count
 
     def settings(self, broker: BrokerId | None) -> Mapping[str, str]:
         """The dynamic settings kept for one broker, or for all of them for None."""
         return self._settings.get(broker, {})
+
+    def group_settings(self, group_id: str) -> Mapping[str, str]:
+        return self._group_settings.get(group_id, {})
+
+    @property
+    def groups_with_settings(self) -> int:
+        return len(self._group_settings)
 
     def topic_colliding_with(self, name: str) -> str | None:
         """A topic whose name differs from this one in nothing but '.' for '_'."""
@@ -77,6 +90,12 @@ class Draft:
         self._settings[broker] = MappingProxyType(dict(settings))
         self.touched_settings[broker] = None
 
+    def put_group_settings(self, group_id: str, settings: Mapping[str, str]) -> None:
+        self._group_settings.pop(group_id, None)
+        if settings:
+            self._group_settings[group_id] = MappingProxyType(dict(settings))
+        self.touched_groups[group_id] = None
+
     def finish(self) -> MetadataImage:
         """The next image."""
         return MetadataImage(
@@ -90,6 +109,7 @@ class Draft:
             settings_by_broker=MappingProxyType(
                 {broker: settings for broker, settings in self._settings.items() if broker is not None}
             ),
+            settings_by_group=MappingProxyType(self._group_settings),
         )
 
 

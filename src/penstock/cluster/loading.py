@@ -8,6 +8,7 @@ from penstock.cluster import nodes
 from penstock.cluster.coordination import Coordination, Create
 from penstock.cluster.metadata import MetadataImage
 from penstock.cluster.settings import DYNAMIC_SETTINGS
+from penstock.config.group import GROUP_SETTINGS
 from penstock.errors import ConfigError, CoordinationError
 from penstock.ids import BrokerId
 
@@ -39,10 +40,17 @@ async def load(
         for name in await coordination.children(nodes.TOPICS)
     }
     settings = {}
+    settings_by_group = {}
     for name in await coordination.children(nodes.SETTINGS):
         path = f"{nodes.SETTINGS}/{name}"
-        settings[path] = nodes.decode_settings(path, await read(path))
-        unknown = settings[path].keys() - DYNAMIC_SETTINGS.keys()
+        found_settings = nodes.decode_settings(path, await read(path))
+        group_id = nodes.group_of_settings(path)
+        if group_id is None:
+            settings[path] = found_settings
+        else:
+            settings_by_group[group_id] = found_settings
+        known = DYNAMIC_SETTINGS if group_id is None else GROUP_SETTINGS
+        unknown = found_settings.keys() - known.keys()
         if unknown:
             raise CoordinationError(f"node {path} holds settings this version does not know: {sorted(unknown)}")
     image = MetadataImage(
@@ -56,6 +64,7 @@ async def load(
         settings_by_broker=MappingProxyType(
             {nodes.broker_of_settings(path): values for path, values in settings.items()}
         ),
+        settings_by_group=MappingProxyType(settings_by_group),
     )
     return image, versions
 

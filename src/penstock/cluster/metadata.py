@@ -16,7 +16,12 @@ from penstock.ids import BrokerId, TopicId
 
 # Topics that brokers write to themselves; Kafka's names, because consoles hide topics by them.
 OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
+
+
+NO_LEADER = BrokerId(-1)
+"""Nobody who is in sync is alive; Kafka's number for it."""
 
 
 def _nothing() -> Mapping[Any, Any]:
@@ -31,6 +36,9 @@ class BrokerInfo:
     host: str
     port: int
     rack: str | None = None
+    is_alive: bool = True
+    epoch: int = 0
+    """Rises with every start of the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,13 @@ class PartitionImage:
     # The first replica is the preferred leader.
     replicas: tuple[BrokerId, ...]
     in_sync: tuple[BrokerId, ...]
+    # While the partition moves: which of the replicas are new, and which will go.
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(self.adding or self.removing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +90,8 @@ class MetadataImage:
     broker_settings: Mapping[str, str] = field(default_factory=_nothing)
     # Dynamic settings of single brokers; they win over the above.
     settings_by_broker: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=_nothing)
+    # Settings of groups, whether they exist or not; one without settings is not in here.
+    settings_by_group: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
 
     def settings_of(self, broker: BrokerId) -> Mapping[str, str]:
         """The dynamic settings in force on one broker."""

@@ -6,6 +6,7 @@
                                  {"in_sync": [0], "leader": 0, "leader_epoch": 0, "replicas": [0]}, …]}
     /settings/default         {"log.retention.ms": "…"}      every broker
     /settings/broker-<id>     {…}                            one broker
+    /settings/group-<name>    {"penstock.paused": "true"}    one group; its name is written as in a URL
     /producer-ids             {"next": 1000}                 ids below it have been handed out
 
 Values are JSON with sorted keys: a person can read them, and the same thing is always the same bytes.
@@ -18,6 +19,7 @@ import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 
 from penstock.cluster.metadata import BrokerInfo, PartitionImage, TopicImage
 from penstock.errors import CoordinationError
@@ -33,6 +35,7 @@ DEFAULT_SETTINGS = "/settings/default"
 PRODUCER_IDS = "/producer-ids"
 
 _BROKER_SETTINGS = "/settings/broker-"
+_GROUP_SETTINGS = "/settings/group-"
 
 
 def broker_path(broker: BrokerId) -> str:
@@ -46,6 +49,17 @@ def topic_path(name: str) -> str:
 def settings_path(broker: BrokerId | None) -> str:
     """Where the settings of one broker are kept, or of all of them for None."""
     return DEFAULT_SETTINGS if broker is None else f"{_BROKER_SETTINGS}{broker}"
+
+
+def group_settings_path(group_id: str) -> str:
+    """A group may be called anything."""
+    return _GROUP_SETTINGS + quote(group_id, safe="")
+
+
+def group_of_settings(path: str) -> str | None:
+    """The group whose settings a node below `/settings` holds; None for those of others."""
+    name = path.removeprefix(_GROUP_SETTINGS)
+    return None if name == path else unquote(name)
 
 
 def broker_of_settings(path: str) -> BrokerId:

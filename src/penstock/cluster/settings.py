@@ -42,6 +42,8 @@ KAFKA_NAMES: Mapping[str, str] = MappingProxyType(
         "limits.connections_per_host": "max.connections.per.ip",
         "limits.idle_connection_ms": "connections.max.idle.ms",
         "limits.fetch_bytes": "fetch.max.bytes",
+        "groups.consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
+        "groups.consumer_heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
         "log.retention_check_ms": "log.retention.check.interval.ms",
         "log.producer_expiry_ms": "producer.id.expiration.ms",
         "log.compaction_memory_bytes": "log.cleaner.dedupe.buffer.size",
@@ -102,7 +104,7 @@ def alter_topic_settings(draft: Draft, name: str, change: SettingsChange, defaul
     topic = draft.topics.get(name)
     if topic is None:
         raise ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    overrides = _changed(topic.overrides, change, TOPIC_SETTINGS, defaults)
+    overrides = changed(topic.overrides, change, TOPIC_SETTINGS, defaults)
     check_overrides(overrides, defaults)
     return replace(topic, overrides=MappingProxyType(overrides))
 
@@ -124,7 +126,7 @@ def alter_broker_settings(
     defaults = {
         setting.synonym: static[name] for name, setting in TOPIC_SETTINGS.items() if setting.synonym and name in static
     }
-    settings = _changed(draft.settings(broker), change, DYNAMIC_SETTINGS, defaults)
+    settings = changed(draft.settings(broker), change, DYNAMIC_SETTINGS, defaults)
     _refuse_names_that_are_not_dynamic(settings)
     # Unlike a topic's, a bad value of a broker setting is INVALID_REQUEST in Kafka (KAFKA-13609).
     try:
@@ -159,24 +161,25 @@ def _refuse_defaults_that_break_a_topic(topics: Mapping[str, TopicImage], defaul
             raise ApiError(Code.INVALID_REQUEST, f"Topic '{topic.name}' cannot have this default: {error}") from error
 
 
-def _changed(
+def changed(
     current: Mapping[str, str],
     change: SettingsChange,
     known: Mapping[str, Setting],
     defaults: Mapping[str, str],
 ) -> dict[str, str]:
+    """The settings after a change, not looked at yet."""
     if isinstance(change, Replacement):
         return dict(change.settings)
-    changed = dict(current)
+    after = dict(current)
     for operation in change.operations:
         name, value = operation.name, operation.value
         if operation.kind is OperationKind.DELETE:
-            changed.pop(name, None)
+            after.pop(name, None)
             continue
         if value is None:
             raise ApiError(Code.INVALID_REQUEST, f"Null value not supported for : {name}")
         if operation.kind is OperationKind.SET:
-            changed[name] = value
+            after[name] = value
             continue
         setting = known.get(name)
         if setting is None or setting.kind is not Kind.LIST:
@@ -184,14 +187,14 @@ def _changed(
                 Code.INVALID_CONFIG,
                 f"Can't {operation.kind.name} to key {name} because its type is not LIST.",
             )
-        before = _items(changed.get(name, defaults.get(name, setting.default)))
+        before = _items(after.get(name, defaults.get(name, setting.default)))
         given = _items(value)
         if operation.kind is OperationKind.APPEND:
-            after = [*before, *(item for item in given if item not in before)]
+            items = [*before, *(item for item in given if item not in before)]
         else:
-            after = [item for item in before if item not in given]
-        changed[name] = ",".join(after)
-    return changed
+            items = [item for item in before if item not in given]
+        after[name] = ",".join(items)
+    return after
 
 
 def _items(text: str) -> list[str]:

@@ -31,14 +31,14 @@ class Tree(EmbeddedCoordination):
     failures: int = 0
     interference: Sequence[Sequence[Change]] = ()
 
-    async def commit(self, *changes: Change) -> None:
+    async def commit(self, *changes: Change, seen: int | None = None) -> int:
         if self.failures:
             self.failures -= 1
             raise CoordinationError("the disk is gone")
         if self.interference:
             first, *self.interference = self.interference
             await super().commit(*first)
-        await super().commit(*changes)
+        return await super().commit(*changes, seen=seen)
 
 
 @pytest.fixture

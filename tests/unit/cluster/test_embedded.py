@@ -73,6 +73,28 @@ async def test_a_newer_format_is_refused(path: Path) -> None:
     await assert_refused(path, "format 2")
 
 
+async def test_a_file_from_before_there_was_a_clock_is_at_version_zero(path: Path) -> None:
+    await fill(path)
+    other = sqlite3.connect(path)
+    other.execute("DELETE FROM nodes WHERE path = '/clock'")
+    other.commit()
+    other.close()
+    tree = await EmbeddedCoordination.open(path)
+    assert await tree.changed_since(0) == (0, [])
+    assert await tree.commit(Put("/a", b"", 0), seen=0) == 1
+    assert await tree.changed_since(0) == (1, ["/a"])
+    await tree.close()
+
+
+async def test_leases_are_not_in_the_file(path: Path) -> None:
+    tree = await EmbeddedCoordination.open(path)
+    await tree.commit(Create("/kept", b""), Create("/lease", b"", leased=True))
+    other = sqlite3.connect(path)
+    assert other.execute("SELECT path FROM nodes ORDER BY path").fetchall() == [("/clock",), ("/kept",)]
+    other.close()
+    await tree.close()
+
+
 async def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     await assert_refused(tmp_path, "cannot be opened")
 

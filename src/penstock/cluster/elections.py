@@ -1,0 +1,116 @@
+"""Who leads: decisions about leaders and in-sync sets after a death, a return or a wish.
+
+Pure, on a draft of the next image; nothing here writes to the coordination tree. Rules (`docs/cluster.md`):
+- A leader is alive and in the in-sync set, unless the topic allows an unclean election and nobody is.
+- Every change of leader or of the in-sync set by anybody but the leader begins a new epoch.
+- The in-sync set is never emptied: its last members keep their place when they die, for they have what was
+  acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from penstock.cluster.draft import Draft
+from penstock.cluster.metadata import NO_LEADER, PartitionImage, TopicImage
+from penstock.ids import BrokerId
+
+IsUnclean = Callable[[TopicImage], bool]
+"""Whether a topic would rather lose records than wait for who has them."""
+
+
+def bury(draft: Draft, dead: BrokerId, is_unclean: IsUnclean) -> None:
+    """A broker is gone: it is not alive, nothing waits for it, and others lead what it led."""
+    broker = draft.brokers[dead]
+    draft.put_broker(replace(broker, is_alive=False))
+    alive = draft.alive
+
+    def without(topic: TopicImage, partition: PartitionImage) -> PartitionImage:
+        if dead not in partition.replicas:
+            return partition
+        in_sync = _without(partition.in_sync, {dead})
+        changed = replace(partition, in_sync=in_sync)
+        if partition.leader == dead:
+            changed = _elected(replace(changed, leader=NO_LEADER), alive, is_unclean(topic))
+        return _next_epoch(partition, changed)
+
+    _each_partition(draft, without)
+
+
+def welcome(draft: Draft, who: BrokerId, *, has_all: bool, is_unclean: IsUnclean) -> None:
+    """A broker is back, and marked alive. If it does not have all that it had, others in sync go before it."""
+    alive = draft.alive
+
+    def with_it(topic: TopicImage, partition: PartitionImage) -> PartitionImage:
+        if who not in partition.replicas:
+            return partition
+        changed = partition if has_all else replace(partition, in_sync=_without(partition.in_sync, {who}))
+        if partition.leader == who:
+            changed = replace(changed, leader=NO_LEADER)
+        if changed.leader == NO_LEADER:
+            changed = _elected(changed, alive, is_unclean(topic))
+        # A leader that comes back is not what it was: nobody may go on in the epoch of its former self. And what a
+        # leader knows of a follower that has lost something is not true any more: in a new epoch it knows nothing.
+        return _next_epoch(partition, changed, force=partition.leader == who or not has_all)
+
+    _each_partition(draft, with_it)
+
+
+def resign(draft: Draft, who: BrokerId) -> None:
+    """A broker stops in an orderly way: what it leads goes to others that are in sync, where there are any."""
+    bury(draft, who, lambda topic: False)
+
+
+def prefer(partition: PartitionImage, alive: Iterable[BrokerId]) -> PartitionImage:
+    """The partition led by its preferred replica, if that is alive and in sync; else as it is."""
+    first = partition.replicas[0]
+    if partition.leader == first or first not in partition.in_sync or first not in set(alive):
+        return partition
+    return _next_epoch(partition, replace(partition, leader=first))
+
+
+def with_in_sync(
+    partition: PartitionImage, leader: BrokerId, epoch: int, in_sync: Iterable[BrokerId]
+) -> PartitionImage:
+    """What the leader of an epoch has found out about its followers; no change if it is no longer the leader."""
+    wanted = set(in_sync)
+    if partition.leader != leader or partition.leader_epoch != epoch or not wanted <= set(partition.replicas):
+        return partition
+    return replace(partition, in_sync=tuple(broker for broker in partition.replicas if broker in wanted))
+
+
+def elect_unclean(partition: PartitionImage, alive: Iterable[BrokerId]) -> PartitionImage:
+    """An operator gives up what the in-sync replicas have: whoever is there leads."""
+    if partition.leader != NO_LEADER:
+        return partition
+    return _next_epoch(partition, _elected(partition, frozenset(alive), is_unclean=True))
+
+
+def _elected(partition: PartitionImage, alive: frozenset[BrokerId], is_unclean: bool) -> PartitionImage:
+    for broker in partition.replicas:
+        if broker in alive and broker in partition.in_sync:
+            return replace(partition, leader=broker)
+    if is_unclean:
+        for broker in partition.replicas:
+            if broker in alive:
+                return replace(partition, leader=broker, in_sync=(broker,))
+    return partition
+
+
+def _without(in_sync: tuple[BrokerId, ...], gone: set[BrokerId]) -> tuple[BrokerId, ...]:
+    left = tuple(broker for broker in in_sync if broker not in gone)
+    return left or in_sync
+
+
+def _next_epoch(before: PartitionImage, after: PartitionImage, *, force: bool = False) -> PartitionImage:
+    if after == before and not force:
+        return before
+    return replace(after, leader_epoch=before.leader_epoch + 1)
+
+
+def _each_partition(draft: Draft, change: Callable[[TopicImage, PartitionImage], PartitionImage]) -> None:
+    for topic in list(draft.topics.values()):
+        partitions = tuple(change(topic, partition) for partition in topic.partitions)
+        if partitions != topic.partitions:
+            draft.put_topic(replace(topic, partitions=partitions))

@@ -1,0 +1,181 @@
+"""What the leader of a partition knows of its followers, and what follows for the high watermark and the in-sync set.
+
+Pure: what happens comes in with the time, nothing is looked up. Rules (`docs/cluster.md`):
+- The offset that a follower fetches is what it has.
+- The high watermark is what every member of the in-sync set has, and never goes back. While a change of the set is
+  under way, whoever is in it before or after counts. It also waits for whoever keeps up without being in: one that is
+  always a little behind a leader that goes on alone would never get in.
+- The set changes only by commits; a change is proposed here, and taken in when the metadata has it.
+- A leader whose lease may be over leads on only while no other can have begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from penstock.ids import BrokerId
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagRules:
+    """How far behind a follower may be and still count as in sync."""
+
+    max_ms: int
+    max_messages: int
+    """0: as many as there are."""
+
+
+class Follower:
+    """One other replica, as the leader sees it."""
+
+    __slots__ = ("caught_up_ms", "end_offset", "fetched_ms", "followed_ms", "leader_end")
+
+    def __init__(self, now_ms: float, *, is_in_sync: bool) -> None:
+        self.end_offset = UNKNOWN
+        """What it has; unknown until it fetches in this epoch."""
+        self.fetched_ms = now_ms
+        self.leader_end = UNKNOWN
+        """The end of the leader's log at its last fetch."""
+        self.caught_up_ms = now_ms if is_in_sync else float("-inf")
+        """The last moment at which it had all that there was; for who is in sync at the latest when the epoch began."""
+        self.followed_ms = float("-inf")
+        """The last moment at which it certainly followed this leader."""
+
+    def fetched(self, offset: int, leader_end: int, now_ms: float, followed_ms: float) -> None:
+        if offset >= leader_end:
+            self.caught_up_ms = now_ms
+        elif self.leader_end != UNKNOWN and offset >= self.leader_end:
+            self.caught_up_ms = self.fetched_ms
+        self.end_offset = offset
+        self.leader_end = leader_end
+        self.fetched_ms = now_ms
+        self.followed_ms = max(self.followed_ms, followed_ms)
+
+
+class Leadership:
+    """One partition's leader, for one epoch.
+
+    Invariant: `high_watermark` does not fall.
+    """
+
+    def __init__(
+        self,
+        me: BrokerId,
+        epoch: int,
+        replicas: Collection[BrokerId],
+        in_sync: Collection[BrokerId],
+        *,
+        start_offset: int,
+        high_watermark: int,
+        rules: LagRules,
+        now_ms: float,
+    ) -> None:
+        """`start_offset`: the end of the log when the epoch began."""
+        self.me = me
+        self.epoch = epoch
+        self.in_sync = frozenset(in_sync)
+        self.high_watermark = high_watermark
+        self._proposed: frozenset[BrokerId] | None = None
+        self._start_offset = start_offset
+        self._rules = rules
+        self._followers = {
+            broker: Follower(now_ms, is_in_sync=broker in self.in_sync) for broker in replicas if broker != me
+        }
+
+    @property
+    def is_alone(self) -> bool:
+        """Nobody else is in sync, or about to be."""
+        return self._counted == {self.me}
+
+    @property
+    def _counted(self) -> frozenset[BrokerId]:
+        return self.in_sync if self._proposed is None else self.in_sync | self._proposed
+
+    def knows(self, follower: BrokerId) -> bool:
+        return follower in self._followers
+
+    @property
+    def knows_watermark(self) -> bool:
+        """Whether nobody can have seen a higher one: every in-sync replica has what there was when the epoch began."""
+        return self.high_watermark >= self._start_offset
+
+    def fetched(self, follower: BrokerId, offset: int, own_end: int, now_ms: float, followed_ms: float) -> None:
+        """A follower asks for what is behind `offset`: it has everything below.
+
+        `followed_ms` is when the answer was given that it had received before it asked, on the same connection: a fetch
+        may have been on its way for long, but was sent after that. Minus infinity if there was none.
+        """
+        self._followers[follower].fetched(offset, own_end, now_ms, followed_ms)
+
+    def raise_watermark(self, own_end: int, now_ms: float) -> bool:
+        """Takes note of what everybody has; True if the high watermark rose. `own_end` is what may be shown of ours."""
+        lowest, counted = own_end, self._counted
+        if not counted - {self.me} <= self._followers.keys():
+            return False
+        for broker, follower in self._followers.items():
+            if broker in counted or self._keeps_up(follower, own_end, now_ms):
+                lowest = min(lowest, follower.end_offset)
+        if lowest <= self.high_watermark:
+            return False
+        self.high_watermark = lowest
+        return True
+
+    def proposal(self, own_end: int, alive: Collection[BrokerId], now_ms: float) -> frozenset[BrokerId] | None:
+        """The in-sync set as it should be, if that is not what it is; None while a change is under way."""
+        if self._proposed is not None:
+            return None
+        wanted = {self.me}
+        for broker, follower in self._followers.items():
+            if broker not in alive:
+                continue
+            if broker in self.in_sync:
+                if not self._is_behind(follower, own_end, now_ms):
+                    wanted.add(broker)
+            # One that is behind does not come back either, or it would leave and come with every commit.
+            elif follower.end_offset >= self.high_watermark and self._keeps_up(follower, own_end, now_ms):
+                wanted.add(broker)
+        # Who is dead is taken out by whoever buries it, together with the election of its successors.
+        wanted |= {broker for broker in self.in_sync if broker not in alive}
+        return frozenset(wanted) if wanted != self.in_sync else None
+
+    def propose(self, in_sync: frozenset[BrokerId]) -> None:
+        """A commit of this set is under way: nobody knows which of the two counts."""
+        self._proposed = in_sync
+
+    def settled(self, in_sync: Collection[BrokerId], replicas: Collection[BrokerId], now_ms: float) -> None:
+        """The metadata says so: a change was committed, by us or by somebody else, or will not be."""
+        self._proposed = None
+        self.in_sync = frozenset(in_sync)
+        self._followers = {
+            broker: self._followers.get(broker) or Follower(now_ms, is_in_sync=broker in self.in_sync)
+            for broker in replicas
+            if broker != self.me
+        }
+
+    def leads(self, now_ms: float, lease_until_ms: float, followed_within_ms: float) -> bool:
+        """Whether to append and to answer clients: another leader can begin only after the lease, and only one that is
+        in sync and has stopped following.
+        """
+        return now_ms < lease_until_ms or self.is_alone or self.is_followed(now_ms - followed_within_ms)
+
+    def is_followed(self, since_ms: float) -> bool:
+        """Whether every other member of the in-sync set certainly followed at some moment since."""
+        return all(self._followers[broker].followed_ms >= since_ms for broker in self._counted if broker != self.me)
+
+    def end_of(self, follower: BrokerId) -> int:
+        return self._followers[follower].end_offset
+
+    def _keeps_up(self, follower: Follower, own_end: int, now_ms: float) -> bool:
+        """Whether it has been seen in this epoch, has what there was before, and is not behind."""
+        return follower.end_offset >= self._start_offset and not self._is_behind(follower, own_end, now_ms)
+
+    def _is_behind(self, follower: Follower, own_end: int, now_ms: float) -> bool:
+        if follower.end_offset >= own_end:
+            return False
+        if now_ms - follower.caught_up_ms > self._rules.max_ms:
+            return True
+        behind = own_end - follower.end_offset
+        return bool(self._rules.max_messages) and follower.end_offset != UNKNOWN and behind > self._rules.max_messages

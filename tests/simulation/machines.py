@@ -1,0 +1,46 @@
+"""The code under test, as the simulated brokers call it; a planted bug puts something else in one of the places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.cluster import elections
+from penstock.cluster.draft import Draft
+from penstock.cluster.elections import IsUnclean
+from penstock.cluster.metadata import PartitionImage
+from penstock.errors import Code
+from penstock.ids import BrokerId
+from penstock.replication import following
+from penstock.replication.following import Divergence, Position, Step
+from penstock.replication.leadership import Leadership
+from penstock.storage.epochs import EpochHistory
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What decides."""
+
+    leadership: type[Leadership] = Leadership
+    bury: Callable[[Draft, BrokerId, IsUnclean], None] = elections.bury
+    welcome: Callable[..., None] = elections.welcome
+    prefer: Callable[..., PartitionImage] = elections.prefer
+    position_of: Callable[[EpochHistory, int], Position] = following.position_of
+    next_step: Callable[[Code, Divergence | None, int, Position, EpochHistory], Step] = following.next_step
+    is_out_of_range: Callable[[Position, int, int], bool] = following.is_out_of_range
+    diverges: Callable[[Position, EpochHistory, int], Divergence | None] = following.diverges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """In milliseconds. Shorter than in a real cluster, in about the same proportions."""
+
+    lease: float = 900.0
+    beat: float = 150.0
+    fetch_wait: float = 80.0
+    request_timeout: float = 300.0
+    followed_within: float = 400.0
+    """How long after a fetch a leader whose lease may be over still counts as followed."""
+    retention: float = 5000.0
+    whole_within: float = 12_000.0
+    """After the faults have stopped."""

@@ -1,0 +1,182 @@
+"""ZooKeeper as Debian ships it: processes of its own on free loopback ports, alone or as an ensemble."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from support.programs import dying_with_us, environment, required_program
+from support.waiting import until
+
+TICK_MS = 500
+"""No session is shorter than two ticks."""
+
+_JARS = ("zookeeper.jar", "slf4j-simple.jar")
+_JAR_FOLDER = Path("/usr/share/java")
+_STOP_S = 30
+_LOG_SHOWN_CHARS = 10_000
+
+
+class ZooKeeperProcess:
+    """Starts with `start`, ends with `stop` or `kill`, and can be started again after either, on the same ports."""
+
+    def __init__(self, folder: Path, number: int = 1, ensemble: Sequence[str] = ()) -> None:
+        folder.mkdir(parents=True)
+        self._log = folder / "log"
+        self._config = folder / "zoo.cfg"
+        data = folder / "data"
+        data.mkdir()
+        (data / "myid").write_text(f"{number}\n")
+        self._port = free_ports(1)[0]
+        lines = [
+            f"dataDir={data}",
+            f"clientPort={self._port}",
+            "clientPortAddress=127.0.0.1",
+            f"tickTime={TICK_MS}",
+            "initLimit=20",
+            "syncLimit=4",
+            "maxClientCnxns=0",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=srvr",
+            *ensemble,
+        ]
+        self._config.write_text("\n".join(lines) + "\n")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def log_tail(self) -> str:
+        return self._log.read_text(errors="replace")[-_LOG_SHOWN_CHARS:]
+
+    def launch(self) -> None:
+        """Starts without waiting until it serves: a member of an ensemble serves when there is a majority."""
+        assert self._process is None or self._process.poll() is not None
+        command = [
+            required_program("java"),
+            "-Xmx128m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            # Processes are killed here, never the machine: what is in the page cache survives.
+            "-Dzookeeper.forceSync=no",
+            "-Dzookeeper.preAllocSize=1024",
+            "-cp",
+            ":".join(str(_required_jar(name)) for name in _JARS),
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            str(self._config),
+        ]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                dying_with_us(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(),
+                start_new_session=True,
+            )
+
+    def wait_until_serving(self) -> ZooKeeperProcess:
+        def serves() -> bool:
+            assert self._process is not None and self._process.poll() is None, f"ZooKeeper died:\n{self.log_tail}"
+            return self.mode() is not None
+
+        until(serves, "ZooKeeper serves")
+        return self
+
+    def start(self) -> ZooKeeperProcess:
+        self.launch()
+        return self.wait_until_serving()
+
+    def mode(self) -> str | None:
+        """standalone, leader or follower; None if it does not serve."""
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
+                connection.sendall(b"srvr")
+                said = b"".join(iter(lambda: connection.recv(4096), b"")).decode()
+        except OSError:
+            return None
+        modes = [line.removeprefix("Mode: ") for line in said.splitlines() if line.startswith("Mode: ")]
+        return modes[0] if modes else None
+
+    def pause(self) -> None:
+        """Returns when it does nothing any more: on a busy machine its threads stop one by one."""
+        self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        tasks = Path(f"/proc/{self._process.pid}/task")
+        # The state follows the name, which is in brackets.
+        until(
+            lambda: all(status.read_text().rpartition(")")[2].split()[0] == "T" for status in tasks.glob("*/stat")),
+            "ZooKeeper is paused",
+        )
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Ends it as a crash would, paused or not. Killing twice is allowed."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(_STOP_S)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+class Ensemble:
+    """Three that act as one as long as two of them are there."""
+
+    def __init__(self, folder: Path) -> None:
+        ports = free_ports(6)
+        lines = [f"server.{number}=127.0.0.1:{ports[2 * number - 2]}:{ports[2 * number - 1]}" for number in (1, 2, 3)]
+        self.members = [ZooKeeperProcess(folder / str(number), number, lines) for number in (1, 2, 3)]
+
+    @property
+    def servers(self) -> str:
+        return ",".join(member.address for member in self.members)
+
+    def start(self) -> Ensemble:
+        for member in self.members:
+            member.launch()
+        for member in self.members:
+            member.wait_until_serving()
+        return self
+
+    def leader(self) -> ZooKeeperProcess:
+        return until(
+            lambda: next((member for member in self.members if member.mode() == "leader"), None), "a leader is elected"
+        )
+
+    def kill(self) -> None:
+        for member in self.members:
+            member.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; all different, because all are held while they are looked for."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [found.getsockname()[1] for found in sockets]
+    finally:
+        for found in sockets:
+            found.close()
+
+
+def _required_jar(name: str) -> Path:
+    path = _JAR_FOLDER / name
+    if not path.exists():
+        required_program("zookeeper")
+        pytest.skip(f"{name} is not installed")
+    return path
