@@ -1,4 +1,4 @@
-"""Fixtures for tests that talk to a running broker."""
+"""Fixtures for tests that talk to a running broker, or to ZooKeeper."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from support.broker_process import BrokerProcess
+from support.zookeeper import ZooKeeperProcess
 
 BrokerFactory = Callable[..., BrokerProcess]
 
@@ -26,6 +28,21 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         assert process.is_alive, f"the broker died:\n{process.log_tail}"
         assert process.stop() == 0
         assert_no_inner_errors(process)
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def admin(broker: BrokerProcess) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.kafka})
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    """One for all tests that keep to trees of their own and leave it running."""
+    process = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper") / "1")
+    try:
+        yield process.start()
     finally:
         process.kill()
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.broker_process import BrokerProcess
 from support.commands import complaint, said, told
-from support.confluent import send
+from support.confluent import read, send
 from support.programs import PENSTOCK, run
 from support.waiting import until
 
@@ -24,11 +24,6 @@ def penstock(broker: BrokerProcess) -> Penstock:
         return run([PENSTOCK, "group", *arguments, "-b", broker.kafka])
 
     return call
-
-
-@pytest.fixture
-def admin(broker: BrokerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.kafka})
 
 
 @pytest.fixture
@@ -48,10 +43,12 @@ def member(broker: BrokerProcess, group: str) -> Iterator[Consumer]:
         "group.id": group,
         "client.id": "reader",
         "enable.auto.commit": False,
+        "heartbeat.interval.ms": 200,
     }
     consumer = Consumer(settings)
-    consumer.subscribe([group])
-    until(lambda: consumer.poll(0.05) or consumer.assignment(), "the member has its partitions")
+    assigned: list[object] = []
+    consumer.subscribe([group], on_assign=lambda _, partitions: assigned.append(partitions))
+    until(lambda: consumer.poll(0) or assigned, "the member has its partitions")
     yield consumer
     consumer.close()
 
@@ -62,7 +59,7 @@ def offsets(admin: AdminClient, group: str) -> list[int]:
 
 
 def test_groups_are_listed(penstock: Penstock, group: str) -> None:
-    assert {"group": group, "state": "empty"} in told(penstock("list", "--json"))
+    assert {"group": group, "state": "empty", "paused": False, "paused_topics": []} in told(penstock("list", "--json"))
     assert group in said(penstock("list"))
 
 
@@ -136,11 +133,90 @@ def test_a_new_group_is_made_by_setting_its_offsets(penstock: Penstock, admin: A
     assert offsets(admin, f"{group}-new") == [5, 0]
 
 
-def test_offsets_of_a_group_with_members_are_not_set(
+def test_offsets_of_a_group_with_members_are_set_only_when_that_is_meant(
     penstock: Penstock, admin: AdminClient, group: str, member: Consumer
 ) -> None:
-    assert "has 1 member (reader): stop them first" in complaint(penstock("reset", group, "--to-earliest"))
+    assert "--yes" in complaint(penstock("reset", group, "--to-earliest"))
+    said_dry = said(penstock("reset", group, "--to-earliest", "--dry-run"))
+    assert "nothing was changed; 1 member would be fenced" in said_dry
     assert offsets(admin, group) == [3, 0]
+    assert len(told(penstock("describe", group, "--json"))[0]["members"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--to-offset", "1", "--topic", "{}:0"], 1),
+        (["--to-earliest"], 0),
+        (["--to-time", "1h ago"], 0),
+        (["--shift-by", "-1"], 2),
+    ],
+)
+def test_members_that_run_go_on_from_the_offsets_that_were_set(
+    penstock: Penstock, group: str, member: Consumer, options: list[str], expected: int
+) -> None:
+    read(member, 2)
+    done = told(penstock("reset", group, *(option.format(group) for option in options), "--yes", "--json"))
+    assert (done["changed"], done["fenced"]) == (True, 1)
+    assert [message.offset() for message in read(member, 5 - expected)] == list(range(expected, 5))
+
+
+def test_members_that_run_go_on_from_the_end(
+    penstock: Penstock, broker: BrokerProcess, group: str, member: Consumer
+) -> None:
+    said_so = said(penstock("reset", group, "--to-latest", "--yes"))
+    assert f"1 member fenced: group {group} goes on from there when they are back" in said_so
+    until(lambda: member.poll(0.05) is None and not member.assignment(), "the member has lost its partitions")
+    until(lambda: member.poll(0.05) is None and member.assignment(), "the member is back")
+    send(broker, group, [b"6"])
+    assert [message.value() for message in read(member, 1)] == [b"6"]
+
+
+def test_a_group_is_paused_and_resumed(penstock: Penstock, group: str, member: Consumer) -> None:
+    assert said(penstock("pause", group)) == f"group {group} receives nothing\n"
+    until(lambda: not (member.poll(0.05), member.assignment())[1], "the member has given up its partitions")
+    (described,) = told(penstock("describe", group, "--json"))
+    assert (described["paused"], described["paused_topics"], len(described["members"])) == (True, [], 1)
+    assert described["members"][0]["partitions"] == []
+    assert f"group {group}: stable, range, 1 member, paused\n" in said(penstock("describe", group))
+    assert {"group": group, "state": "stable", "paused": True, "paused_topics": []} in told(penstock("list", "--json"))
+    assert told(penstock("resume", group, "--json")) == {"group": group, "paused": False, "paused_topics": []}
+    assert [message.offset() for message in read(member, 2)] == [3, 4]
+
+
+def test_a_topic_of_a_group_is_paused_and_resumed(penstock: Penstock, group: str) -> None:
+    assert said(penstock("pause", group, "--topic", group)) == f"group {group} receives nothing of {group}\n"
+    assert f"group {group}: empty, no members, paused: {group}\n" in said(penstock("describe", group))
+    assert "is not paused; these are" in complaint(penstock("resume", group, "--topic", "other"))
+    assert said(penstock("resume", group, "--topic", group)) == f"group {group} receives everything\n"
+    assert f"group {group} is not paused" in complaint(penstock("resume", group))
+
+
+def test_all_of_a_group_is_resumed_at_once(penstock: Penstock, group: str) -> None:
+    said(penstock("pause", group, "--topic", group))
+    said(penstock("pause", group))
+    assert "resume it without --topic" in complaint(penstock("resume", group, "--topic", group))
+    assert said(penstock("resume", group)) == f"group {group} receives everything\n"
+
+
+def test_a_group_is_paused_before_its_first_start(penstock: Penstock, group: str) -> None:
+    done = penstock("pause", f"{group}-new")
+    assert done.returncode == 0
+    assert f"there is no group {group}-new yet: the pause waits for it" in done.stderr.decode()
+    assert f"there is no group {group}-new yet; it is paused" in complaint(penstock("describe", f"{group}-new"))
+    assert said(penstock("resume", f"{group}-new")) == f"group {group}-new receives everything\n"
+    assert f"there is no group {group}-new; did you mean {group}?" in complaint(penstock("resume", f"{group}-new"))
+
+
+def test_a_topic_that_is_not_there_is_not_paused(penstock: Penstock, group: str) -> None:
+    assert f"did you mean {group}?" in complaint(penstock("pause", group, "--topic", f"{group}~"))
+
+
+def test_a_group_is_deleted_with_its_settings(penstock: Penstock, group: str) -> None:
+    said(penstock("pause", group))
+    said(penstock("delete", group, "--yes"))
+    assert "there is no such group" in complaint(penstock("delete", group, "--yes"))
+    assert f"there is no group {group}" in complaint(penstock("resume", group))
 
 
 @pytest.mark.parametrize(

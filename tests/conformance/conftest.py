@@ -14,11 +14,6 @@ from support.waiting import PATIENCE_S
 
 
 @pytest.fixture
-def admin(broker: BrokerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.kafka})
-
-
-@pytest.fixture
 def created(admin: AdminClient, topic: str) -> str:
     """A topic of three partitions."""
     admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1)])[topic].result(PATIENCE_S)

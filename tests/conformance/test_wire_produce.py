@@ -9,7 +9,6 @@ import pytest
 
 from penstock.errors import Code
 from penstock.protocol import apis
-from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from penstock.records.compression import Codec
 from penstock.records.records import Record, build_batch
@@ -90,7 +89,12 @@ def test_a_batch_with_a_flipped_bit_is_refused_wherever_it_is(broker: BrokerProc
         pytest.param(None, Code.INVALID_RECORD, id="null"),
         pytest.param(b"\0" * 61, Code.INVALID_RECORD, id="zeros"),
         pytest.param(batch_of(b"a", attributes=CONTROL_BIT), Code.INVALID_RECORD, id="control batch"),
-        pytest.param(batch_of(b"a", attributes=TRANSACTIONAL_BIT), Code.INVALID_TXN_STATE, id="no transaction"),
+        pytest.param(batch_of(b"a", attributes=TRANSACTIONAL_BIT), Code.INVALID_RECORD, id="transaction of nobody"),
+        pytest.param(
+            batch_of(b"a", attributes=TRANSACTIONAL_BIT, producer_id=1 << 40, producer_epoch=0, base_sequence=0),
+            Code.INVALID_TXN_STATE,
+            id="no transaction",
+        ),
         pytest.param(batch_of(b"a", attributes=7), Code.UNSUPPORTED_COMPRESSION_TYPE, id="unknown codec"),
         pytest.param(
             bytes(build_batch([Record(None, b"a", timestamp_ms=int(time.time() * 1000) + 10**9)])),
@@ -248,12 +252,6 @@ def test_no_producer_id_is_given_out_twice(new_broker: BrokerFactory) -> None:
     with Wire(broker.address) as wire:
         seen += [wire.producer_id() for _ in range(20)]
     assert len(set(seen)) == len(seen) == 80
-
-
-def test_transactions_are_declined(broker: BrokerProcess) -> None:
-    with Wire(broker.address) as wire:
-        asked = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000)
-        assert wire.ask(apis.INIT_PRODUCER_ID, 4, asked)["error_code"] == Code.INVALID_REQUEST
 
 
 def test_append_time_is_stamped_and_answered_where_the_topic_asks_for_it(broker: BrokerProcess, topic: str) -> None:

@@ -1,6 +1,6 @@
 """A long run: many members come and go, crash and return for a while, and the broker with them.
 
-    python -m tests.groups.many_members --members 50 --minutes 3
+    python -m tests.groups.many_members --members 50 --minutes 3 --protocol both
 
 What happens is drawn from a seed that is printed. At the end everything that was acknowledged must have been seen, in
 order and without gaps, and nothing committed that was not done.
@@ -27,25 +27,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members", type=int, default=50)
     parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--protocol", choices=("classic", "new", "both"), default="classic")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     given = parser.parse_args()
     print(f"{given.members} members for {given.minutes:g} minutes, seed {given.seed}")
     with tempfile.TemporaryDirectory() as folder:
         broker = BrokerProcess(Path(folder) / "broker", SETTINGS).start()
         try:
-            run(broker, Path(folder), given.members, given.minutes * 60, random.Random(given.seed))
+            run(broker, Path(folder), given, random.Random(given.seed))
         finally:
             broker.kill()
 
 
-def run(broker: BrokerProcess, folder: Path, members: int, seconds: float, chance: random.Random) -> None:
+def run(broker: BrokerProcess, folder: Path, given: argparse.Namespace, chance: random.Random) -> None:
+    members, seconds = given.members, given.minutes * 60
     names = [f"m{number}" for number in range(members)]
     running: set[str] = set()
     with Crew(broker, "long", folder, partitions=2 * members) as crew:
 
         def start(name: str) -> None:
             # A name keeps to one client: a diary is read as that of one member.
-            crew.start(name, KINDS[int(name[1:]) % len(KINDS)], session_ms=6000)
+            client = KINDS[int(name[1:]) % len(KINDS)]
+            is_new = given.protocol == "new" or (given.protocol == "both" and chance.random() < 0.5)
+            if is_new and client == "confluent":
+                crew.start(name, protocol="consumer", assignor="uniform")
+            elif given.protocol == "new":
+                crew.start(name, protocol="consumer", assignor="range")
+            else:
+                crew.start(name, client, session_ms=6000)
             running.add(name)
 
         crew.produce()

@@ -23,11 +23,6 @@ from support.waiting import until
 
 
 @pytest.fixture
-def admin(broker: BrokerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.kafka})
-
-
-@pytest.fixture
 def created(admin: AdminClient, topic: str) -> str:
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()
     return topic

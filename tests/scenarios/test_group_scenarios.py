@@ -12,39 +12,21 @@ from pathlib import Path
 import pytest
 
 from support.group_story import Story
+from support.words import GoesAsWritten, tell
 
 STORIES = sorted((Path(__file__).parent / "groups").glob("*.scenario"))
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
-def test_the_story_goes_as_it_is_written(path: Path, request: pytest.FixtureRequest) -> None:
-    written = path.read_text()
-    told = tell(written)
-    if request.config.getoption("--rewrite-scenarios", default=False):
-        path.write_text(told)
-    else:
-        assert told == written
-
-
-def tell(text: str) -> str:
-    """The same story with what comes of each event below it."""
-    story = Story()
-    lines = []
-    for line in text.splitlines():
-        if line.startswith("    "):
-            continue
-        lines.append(line)
-        if line and not line.startswith("#"):
-            lines += [f"    {said}" for said in story.happens(line)]
-            story.check_that_a_restart_would_find_the_same()
-    return "\n".join(lines) + "\n"
+def test_the_story_goes_as_it_is_written(path: Path, goes_as_written: GoesAsWritten) -> None:
+    goes_as_written(path, Story())
 
 
 def test_a_story_that_goes_otherwise_is_noticed() -> None:
     text = "0ms: a joins\n    a: UNKNOWN_MEMBER_ID\n"
-    assert tell(text).startswith("0ms: a joins\n    a: MEMBER_ID_REQUIRED a-1\n")
+    assert tell(text, Story()).startswith("0ms: a joins\n    a: MEMBER_ID_REQUIRED a-1\n")
 
 
 def test_a_word_that_is_not_known_is_refused() -> None:
     with pytest.raises(AssertionError, match="dances"):
-        tell("0ms: a dances\n")
+        tell("0ms: a dances\n", Story())

@@ -32,7 +32,8 @@ class BrokerProcess:
         self.data = folder / "data"
         self._output = folder / "stdout"
         self._errors = folder / "stderr"
-        self._settings = dict(settings or {})
+        self.settings = dict(settings or {})
+        """Of the next start."""
         self._options = list(options)
         self._process: subprocess.Popen[bytes] | None = None
         self.kafka = _FREE_PORT
@@ -71,7 +72,7 @@ class BrokerProcess:
         assert not self.is_alive
         said_before = len(self.output)
         command = [PENSTOCK, "serve", "--data", str(self.data), "--listen", self.kafka, "--http", self.http]
-        for key, value in self._settings.items():
+        for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         with self._output.open("ab") as output, self._errors.open("ab") as errors:
             self._process = subprocess.Popen(

@@ -7,12 +7,21 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
+from penstock.groups.reset import RESET_MARK
 from support import group_member
 from support.broker_process import BrokerProcess
 from support.history import Assigned, Committing, Consumed, Event, History, faults
@@ -23,6 +32,8 @@ SETTINGS = {
     "groups.min_session_timeout_ms": 1000,
     "groups.initial_rebalance_delay_ms": 200,
     "groups.offsets_partitions": 4,
+    "groups.consumer_session_timeout_ms": 3000,
+    "groups.consumer_heartbeat_interval_ms": 300,
 }
 """Of a broker whose groups notice soon that somebody is gone."""
 _STOP_S = 30
@@ -131,6 +142,54 @@ class Crew:
             until(is_so, f"the group is stable with {', '.join(sorted(names))}", patience_s)
         except AssertionError as error:
             raise AssertionError(f"{error}; it is {found}") from None
+
+    def described(self) -> dict[str, frozenset[int]]:
+        """The partitions of each member, as the broker says."""
+        admin = self._admin()
+        found = admin.describe_consumer_groups([self.group])[self.group].result()
+        return {
+            member.client_id: frozenset(at.partition for at in member.assignment.topic_partitions)
+            for member in found.members
+        }
+
+    def kind(self) -> str:
+        """The protocol of the group."""
+        admin = self._admin()
+        listed = admin.list_consumer_groups().result().valid
+        return next(found.type.name.lower() for found in listed if found.group_id == self.group)
+
+    def reset(self, offsets: Mapping[int, int]) -> None:
+        """Sets the group's offsets while its members run."""
+        places = [
+            TopicPartition(self.topic, partition, offset, metadata=RESET_MARK) for partition, offset in offsets.items()
+        ]
+        asked = [ConsumerGroupTopicPartitions(self.group, places)]
+        admin = self._admin()
+        answer = admin.alter_consumer_group_offsets(asked)[self.group].result()
+        assert [found.error for found in answer.topic_partitions] == [None] * len(places)
+
+    def set_paused(self, is_paused: bool) -> None:
+        """From now on the members receive nothing, or everything."""
+        value = str(is_paused).lower()
+        change = ConfigEntry("penstock.paused", value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.GROUP, self.group, incremental_configs=[change])
+        admin = self._admin()
+        (answer,) = admin.incremental_alter_configs([resource]).values()
+        answer.result()
+
+    def owned(self) -> set[int]:
+        """The partitions that the members believe to be theirs."""
+        owned: set[int] = set()
+        for name in self._processes:
+            own: set[int] = set()
+            for line in self._lines(name):
+                said = json.loads(line)
+                if said["kind"] == "assigned":
+                    own |= set(said["partitions"])
+                elif said["kind"] == "revoked":
+                    own -= set(said["partitions"])
+            owned |= own
+        return owned
 
     def committed(self) -> dict[int, int]:
         """What the broker says that the group has committed."""

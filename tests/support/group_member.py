@@ -64,10 +64,8 @@ def confluent(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
         "bootstrap.servers": given.bootstrap,
         "client.id": given.name,
         "group.id": given.group,
-        "partition.assignment.strategy": given.strategy,
-        "session.timeout.ms": given.session_ms,
-        "heartbeat.interval.ms": given.session_ms // 6,
-        "enable.auto.commit": False,
+        "enable.auto.commit": given.auto_commit_ms > 0,
+        "auto.commit.interval.ms": given.auto_commit_ms,
         "auto.offset.reset": "earliest",
         "reconnect.backoff.max.ms": 500,
         "fetch.wait.max.ms": 100,
@@ -75,6 +73,15 @@ def confluent(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
     }
     if given.instance:
         settings["group.instance.id"] = given.instance
+    if given.protocol == "consumer":
+        # How long a session is, and who makes the plan, is the broker's business.
+        settings |= {"group.protocol": "consumer", "group.remote.assignor": given.assignor}
+    else:
+        settings |= {
+            "partition.assignment.strategy": given.strategy,
+            "session.timeout.ms": given.session_ms,
+            "heartbeat.interval.ms": given.session_ms // 6,
+        }
     consumer = Consumer(settings)
 
     def on_assign(_: Consumer, partitions: list[TopicPartition]) -> None:
@@ -83,14 +90,14 @@ def confluent(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
     def on_revoke(_: Consumer, partitions: list[TopicPartition]) -> None:
         diary.revoked(found.partition for found in partitions)
 
-    consumer.subscribe([given.topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_revoke)
+    consumer.subscribe([given.pattern or given.topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_revoke)
     while not stop.asked:
         offsets = {}
         for message in consumer.consume(BATCH, POLL_S):
             if message.error() is None:
                 diary.consumed(message.partition(), message.offset(), message.value())
                 offsets[message.partition()] = message.offset() + 1
-        if offsets:
+        if offsets and not given.auto_commit_ms:
             diary.committing(offsets)
             try:
                 places = [TopicPartition(given.topic, partition, offset) for partition, offset in offsets.items()]
@@ -102,8 +109,10 @@ def confluent(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
 
 def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+    from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
     from kafka.errors import KafkaError
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -113,7 +122,12 @@ def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
         def on_partitions_revoked(self, revoked: Any) -> None:
             diary.revoked(found.partition for found in revoked)
 
-    assignors = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
+    assignors = {
+        "range": RangePartitionAssignor,
+        "roundrobin": RoundRobinPartitionAssignor,
+        "sticky": StickyPartitionAssignor,
+        "cooperative-sticky": CooperativeStickyAssignor,
+    }
     settings = {
         "bootstrap_servers": given.bootstrap,
         "client_id": given.name,
@@ -122,7 +136,8 @@ def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
         "partition_assignment_strategy": [assignors[given.strategy]],
         "session_timeout_ms": given.session_ms,
         "heartbeat_interval_ms": given.session_ms // 6,
-        "enable_auto_commit": False,
+        "enable_auto_commit": given.auto_commit_ms > 0,
+        "auto_commit_interval_ms": given.auto_commit_ms or 5000,
         "auto_offset_reset": "earliest",
         "max_poll_records": BATCH,
     }
@@ -140,7 +155,7 @@ def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
             for record in records:
                 diary.consumed(place.partition, record.offset, record.value)
                 offsets[place.partition] = record.offset + 1
-        if offsets:
+        if offsets and not given.auto_commit_ms:
             diary.committing(offsets)
             try:
                 consumer.commit(
@@ -178,7 +193,8 @@ async def aiokafka(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
             partition_assignment_strategy=[assignors[given.strategy]],
             session_timeout_ms=given.session_ms,
             heartbeat_interval_ms=given.session_ms // 6,
-            enable_auto_commit=False,
+            enable_auto_commit=given.auto_commit_ms > 0,
+            auto_commit_interval_ms=given.auto_commit_ms or 5000,
             auto_offset_reset="earliest",
         )
         consumer.subscribe([given.topic], listener=Listener())
@@ -197,7 +213,7 @@ async def aiokafka(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
                 for record in records:
                     diary.consumed(place.partition, record.offset, record.value)
                     offsets[place.partition] = record.offset + 1
-            if offsets:
+            if offsets and not given.auto_commit_ms:
                 diary.committing(offsets)
                 await consumer.commit(
                     {TopicPartition(given.topic, partition): offset for partition, offset in offsets.items()}
@@ -213,7 +229,11 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--strategy", default="range")
     parser.add_argument("--instance", default="")
+    parser.add_argument("--protocol", default="classic")
+    parser.add_argument("--assignor", default="uniform")
+    parser.add_argument("--pattern", default="")
     parser.add_argument("--session-ms", type=int, default=2000)
+    parser.add_argument("--auto-commit-ms", type=int, default=0)
     given = parser.parse_args()
     diary, stop = Diary(given.diary), Stop()
     diary.write("begun", pid=os.getpid())

@@ -10,6 +10,18 @@
     9ms: the log fails / works                  from here on appends
     9ms: the broker restarts                    what was written is read by a new shard
     9ms: the group is deleted / offsets expire / orders is deleted / offsets of orders/0 are deleted
+    9ms: orders is paused / everything is paused / nothing is paused        for the group
+    9ms: the group is reset to orders/0=5       by an administrator, whether it runs or not
+
+In the new protocol, where a client names itself and knows its epoch and what it was given last:
+
+    0ms: orders has 4 partitions                from here on
+    5ms: a enters topics=orders pattern=or.* rebalance=30s instance=i1 assignor=range       v0: the broker gives the id
+    6ms: a pulses                               a heartbeat that says nothing new
+    6ms: a pulses owned=orders/0,1 epoch=2 topics=bills
+    6ms: a agrees                               it has let go of what it was not given again, and says so
+    7ms: a goes / goes for now                  leaves for good, or as a static member that will be back
+    8ms: a looks up offsets                     as the member that it is
 
 Between two events the clock stops wherever something is due, as it does in a broker. What happens then is written with
 its time.
@@ -17,43 +29,30 @@ its time.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.errors import Code
-from penstock.groups.classic import GroupState
-from penstock.groups.events import Heartbeat, Join, Joined, Leaver, Outcome, Sync, Synced
-from penstock.groups.generation import GroupRecord
-from penstock.groups.members import Protocol
-from penstock.groups.offsets import Committed, GroupTombstone, OffsetRecord
-from penstock.groups.records import decode, encode
+from penstock.errors import ApiError, Code
+from penstock.groups import kinds
+from penstock.groups.classic import ClassicGroup, GroupState
+from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.consumer_records import ConsumerRecord
+from penstock.groups.events import Joined, Leaver, Outcome, Synced
+from penstock.groups.offsets import Committed
+from penstock.groups.pause import NOT_PAUSED, Pause
+from penstock.groups.records import encode
 from penstock.groups.rules import GroupRules, OffsetRules
 from penstock.groups.shard import Record, Shard
-from penstock.groups.subscription import topics_of
 from penstock.ids import TopicPartition
-from penstock.protocol.messages.consumer_protocol import (
-    PROTOCOL_TYPE,
-    SUBSCRIPTION,
-    ConsumerProtocolSubscription,
-)
 from penstock.replication.statelog import StateRecord
+from support import classic_words, consumer_words
+from support.consumer_words import Topics
+from support.group_client import Client
+from support.shards import replayed
+from support.words import event, ms, options, place
 
 GROUP = "g"
-_EVENT = re.compile(r"(?:(\d+)ms: )?(.+)")
-
-
-class Client:
-    """One client: what it knows of its membership."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.member_id = ""
-        self.generation = -1
-        self.instance_id: str | None = None
-        self.options: dict[str, str] = {}
-        """What it last joined with."""
 
 
 class Story:
@@ -72,9 +71,11 @@ class Story:
             new_member_id=self._new_member_id,
         )
         self._offset_rules = OffsetRules(max_metadata_bytes=20, retention_ms=100_000, max_offsets=3, max_groups=4)
-        self._shard = Shard(self._group_rules, self._offset_rules)
+        self._topics = Topics()
+        self._shard = self._new_shard()
         self._log: list[StateRecord] = []
         self._log_fails = False
+        self._pause = NOT_PAUSED
         self._said: list[str] = []
         self._state = self._describe()
 
@@ -82,24 +83,32 @@ class Story:
         """What comes of an event, line by line."""
         self._said = []
         if line.startswith("settings "):
-            self._set(_options(line.split()[1:]))
+            self._set(options(line.split()[1:]))
             return self._said
-        found = _EVENT.fullmatch(line)
-        assert found is not None
-        self._pass_time(int(found[1] or self._now_ms))
-        self._carry_out_event(found[2])
+        when_ms, what = event(line, self._now_ms)
+        self._pass_time(when_ms)
+        self._carry_out_event(what)
         self._say_state("")
         return self._said
 
     def check_that_a_restart_would_find_the_same(self) -> None:
         """What is durable in the shard is what another one would read from the log."""
-        after = self._replayed()
-        assert after.offsets == self._shard.offsets
+        group = self._shard.groups.get(GROUP)
+        # A group that has not come together since the pause changed begins to after a restart.
+        after = self._replayed(group.generation.withheld if isinstance(group, ClassicGroup) else self._pause)
+        assert after.offsets.committed == self._shard.offsets.committed
         for group_id, group in self._shard.groups.items():
-            if group.state in (GroupState.STABLE, GroupState.EMPTY) and group.is_durable:
-                assert _durable(after, group_id) == _durable(self._shard, group_id)
+            found = after.groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                assert isinstance(found, ConsumerGroup)
+                assert consumer_words.durable(found.state) == consumer_words.durable(group.state)
+            elif group.state in (GroupState.STABLE, GroupState.EMPTY) and group.is_durable:
+                assert isinstance(found, ClassicGroup)
+                assert classic_words.durable(found) == classic_words.durable(group)
         for group_id, found in after.groups.items():
-            assert found.generation.number <= self._shard.groups[group_id].generation.number
+            known = self._shard.groups[group_id]
+            if isinstance(found, ClassicGroup) and isinstance(known, ClassicGroup):
+                assert found.generation.number <= known.generation.number
 
     def _carry_out_event(self, words: str) -> None:
         match words.split():
@@ -108,26 +117,36 @@ class Story:
             case ["the", "log", how] if how in ("fails", "works"):
                 self._log_fails = how == "fails"
             case ["the", "broker", "restarts"]:
-                self._shard = self._replayed()
+                self._shard = self._replayed(self._pause)
+            case ["the", "group", "is", "reset", "to", *places]:
+                self._reset(places)
             case ["the", "group", "is", "deleted"]:
                 code, outcome = self._shard.delete_group(GROUP)
                 self._say(f"group: {code.name}")
                 self._carry_out(outcome, "")
             case ["offsets", "expire"]:
                 self._carry_out(self._shard.expire(self._now_ms), "")
-            case ["offsets", "of", place, "are", "deleted"]:
-                code, codes, outcome = self._shard.delete_offsets(GROUP, [_place(place)])
+            case ["offsets", "of", where, "are", "deleted"]:
+                code, codes, outcome = self._shard.delete_offsets(GROUP, [place(where)])
                 self._say(*(f"{at.topic}/{at.partition}: {found.name}" for at, found in codes.items()))
                 if not codes:
                     self._say(f"group: {code.name}")
                 self._carry_out(outcome, "")
+            case [topic, "has", count, "partitions" | "partition"]:
+                self._set_partitions(topic, int(count))
+            case [topic, "is", "paused"]:
+                self._pause = {"nothing": NOT_PAUSED, "everything": Pause(is_all=True)}.get(
+                    topic, Pause(topics=frozenset(topic.split(",")))
+                )
+                self._carry_out(self._shard.pause(GROUP, self._pause, self._now_ms), "")
             case [topic, "is", "deleted"]:
+                self._set_partitions(topic, 0)
                 self._carry_out(self._shard.forget_topics(topic.__eq__), "")
             case [instance_id, "is", "removed"]:
                 self._leave([Leaver("", instance_id)], [instance_id])
             case [*names, "leave"]:
                 clients = [self._client(name) for name in names if name != "and"]
-                self._leave([Leaver(client.member_id, client.instance_id) for client in clients], names[::2])
+                self._leave([client.leaver for client in clients], names[::2])
             case ["nobody", "commits", *rest]:
                 self._commit(Client("nobody"), rest)
             case [name, verb, *rest] if verb in _VERBS:
@@ -136,55 +155,59 @@ class Story:
                 raise AssertionError(f"nothing is known of: {words}")
 
     def _join(self, client: Client, rest: list[str]) -> None:
-        flags = [word for word in rest if "=" not in word]
-        options = client.options | _options([word for word in rest if "=" in word])
-        if "anew" in flags:
-            client.member_id = ""
-        client.options = {name: value for name, value in options.items() if name != "id"}
-        client.instance_id = options.get("instance")
-        kind = options.get("type", PROTOCOL_TYPE)
-        offered = options.get("protocols", "range:orders")
-        group_id = options.get("group", GROUP)
-        event = Join(
-            token=(client.name, "join", object()),
-            member_id=options.get("id", client.member_id),
-            instance_id=client.instance_id,
-            client_id=client.name,
-            client_host="/127.0.0.1",
-            session_timeout_ms=_ms(options.get("session", "10s")),
-            rebalance_timeout_ms=_ms(options.get("rebalance", "30s")),
-            protocol_type=kind,
-            protocols=tuple(_protocol(each, kind) for each in offered.split(";") if each),
-            must_know_its_id="v3" not in flags,
-            can_skip_assignment="v3" not in flags and "v8" not in flags,
-        )
-        self._carry_out(self._shard.join(group_id, event, self._now_ms), "")
+        wish = client.join(rest)
+        self._carry_out(self._shard.join(client.group(GROUP), wish, self._now_ms), "")
 
     def _sync(self, client: Client, rest: list[str]) -> None:
-        options = _options(rest)
-        told = {name: options.pop(name) for name in ("id", "generation", "protocol", "type") if name in options}
-        event = Sync(
-            token=(client.name, "sync", object()),
-            member_id=told.get("id", client.member_id),
-            instance_id=client.instance_id,
-            generation=int(told.get("generation", client.generation)),
-            protocol_type=told.get("type"),
-            protocol=told.get("protocol"),
-            assignments=tuple((self._client(name).member_id, plan.encode()) for name, plan in options.items()),
-        )
-        self._carry_out(self._shard.sync(GROUP, event, self._now_ms), "")
+        plans = options(rest)
+        told = {name: plans.pop(name) for name in ("id", "generation", "protocol", "type") if name in plans}
+        wish = client.sync(told, [(self._client(name).member_id, text) for name, text in plans.items()])
+        self._carry_out(self._shard.sync(GROUP, wish, self._now_ms), "")
 
     def _beat(self, client: Client, rest: list[str]) -> None:
-        told = _options(rest)
-        event = Heartbeat(
-            member_id=told.get("id", client.member_id),
-            instance_id=client.instance_id,
-            generation=int(told.get("generation", client.generation)),
-        )
-        self._say(f"{client.name}: {self._shard.heartbeat(GROUP, event, self._now_ms).name}")
+        self._say(f"{client.name}: {self._shard.heartbeat(GROUP, client.beat(rest), self._now_ms).name}")
 
     def _leave_alone(self, client: Client, rest: list[str]) -> None:
-        self._leave([Leaver(client.member_id, client.instance_id)], [client.name])
+        self._leave([client.leaver], [client.name])
+
+    def _set_partitions(self, topic: str, count: int) -> None:
+        self._topics.set(topic, count)
+        self._shard.image = self._topics.image
+
+    def _enter(self, client: Client, rest: list[str]) -> None:
+        self._pulse(client, client.enter(rest))
+
+    def _agree(self, client: Client, rest: list[str]) -> None:
+        self._pulse(client, [*rest, f"owned={self._topics.spell(client.given) if client.given else ''}"])
+
+    def _go(self, client: Client, rest: list[str]) -> None:
+        self._pulse(client, ["epoch=-2" if rest == ["for", "now"] else "epoch=-1"])
+
+    def _pulse(self, client: Client, rest: list[str]) -> None:
+        told = options(rest)
+        wish = client.pulse(told, self._topics)
+        try:
+            answer, outcome = self._shard.consumer_heartbeat(told.get("group", GROUP), wish, self._now_ms)
+        except ApiError as refusal:
+            self._say(f"{client.name}: {refusal.code.name}")
+            return
+        if not self._carry_out(outcome, ""):
+            self._say(f"{client.name}: COORDINATOR_NOT_AVAILABLE")
+            return
+        client.member_id = answer.member_id
+        client.epoch = client.generation = answer.epoch
+        is_known = "" if answer.member_id == client.name else f" as {answer.member_id}"
+        if answer.assignment is None:
+            self._say(f"{client.name}: epoch {answer.epoch}{is_known}")
+        else:
+            client.given = answer.assignment
+            self._say(f"{client.name}: epoch {answer.epoch}{is_known}, reads {self._topics.spell(client.given)}")
+
+    def _look_up(self, client: Client, rest: list[str]) -> None:
+        group = self._shard.groups.get(GROUP)
+        assert isinstance(group, ConsumerGroup)
+        epoch = int(options([word for word in rest if "=" in word]).get("epoch", client.epoch))
+        self._say(f"{client.name}: {(group.check(client.member_id, epoch) or Code.NONE).name}")
 
     def _leave(self, leavers: list[Leaver], names: list[str]) -> None:
         codes, outcome = self._shard.leave(GROUP, tuple(leavers), self._now_ms)
@@ -192,27 +215,37 @@ class Story:
         self._carry_out(outcome, "")
 
     def _commit(self, client: Client, rest: list[str]) -> None:
-        options = _options(rest)
-        told = {name: options.pop(name) for name in ("generation", "metadata", "retention", "group") if name in options}
-        member = (client.member_id, client.instance_id, int(told.get("generation", client.generation)))
-        expire_ms = self._now_ms + _ms(told["retention"]) if "retention" in told else -1
+        places = options(rest)
+        told = {name: places.pop(name) for name in ("generation", "metadata", "retention", "group") if name in places}
+        expire_ms = self._now_ms + ms(told["retention"]) if "retention" in told else -1
         offsets = {
-            _place(place): Committed(int(offset), -1, told.get("metadata", ""), self._now_ms, expire_ms)
-            for place, offset in options.items()
+            place(where): Committed(int(offset), -1, told.get("metadata", ""), self._now_ms, expire_ms)
+            for where, offset in places.items()
         }
-        group_id = told.get("group", GROUP)
-        refusal, codes, outcome = self._shard.commit(group_id, member, offsets, self._now_ms)
+        member = client.member_epoch(told)
+        result = self._shard.commit(told.get("group", GROUP), member, offsets, self._now_ms)
+        self._say_codes(client.name, *result)
+
+    def _reset(self, places: list[str]) -> None:
+        offsets = {
+            place(where): Committed(int(offset), -1, "", self._now_ms) for where, offset in options(places).items()
+        }
+        result = self._shard.reset(GROUP, offsets, self._now_ms)
+        self._say_codes("reset", *result)
+
+    def _say_codes(
+        self, who: str, refusal: Code | None, codes: Mapping[TopicPartition, Code], outcome: Outcome
+    ) -> None:
         if not self._carry_out(outcome, ""):
             refusal, codes = Code.COORDINATOR_NOT_AVAILABLE, {}
         if refusal is not None:
-            self._say(f"{client.name}: {refusal.name}")
-        for at, code in codes.items():
-            self._say(f"{client.name}: {at.topic}/{at.partition} {code.name}")
+            self._say(f"{who}: {refusal.name}")
+        self._say(*(f"{who}: {at.topic}/{at.partition} {code.name}" for at, code in codes.items()))
 
     def _pass_time(self, until_ms: int) -> None:
         assert until_ms >= self._now_ms, "time does not go back"
         while True:
-            due = [group.due_ms for group in self._shard.groups.values() if group.due_ms is not None]
+            due = [due_ms for group in self._shard.groups.values() if (due_ms := kinds.due_ms(group)) is not None]
             if min(due, default=until_ms) > until_ms or not due:
                 break
             self._now_ms = max(self._now_ms, min(due))
@@ -236,48 +269,25 @@ class Story:
         for record in outcome.records:
             self._log.append(encode(record))
             self._shard.apply(record, self._now_ms)
-            self._say(f"{when}log: {_written(record)}")
+            self._say(f"{when}log: {self._written(record)}")
         self._answer(outcome.replies, when)
         return True
 
     def _answer(self, replies: list[tuple[Any, Joined | Synced]], when: str) -> None:
         for (name, _, _), answer in replies:
-            client = self._client(name)
-            self._say(f"{when}{name}: {self._told(client, answer)}")
+            self._say(f"{when}{name}: {self._client(name).is_told(answer)}")
 
-    def _told(self, client: Client, answer: Joined | Synced) -> str:
-        """The answer in words; the client remembers what it is told."""
-        if isinstance(answer, Synced):
-            return answer.code.name if answer.code else f"assigned {answer.assignment.decode() or 'nothing'}"
-        if answer.code is Code.MEMBER_ID_REQUIRED:
-            client.member_id = answer.member_id
-            return f"{answer.code.name} {answer.member_id}"
-        if answer.code is not Code.NONE:
-            if answer.code is Code.UNKNOWN_MEMBER_ID:
-                client.member_id = ""
-            return answer.code.name
-        client.member_id, client.generation = answer.member_id, answer.generation
-        known = " ".join(
-            f"{member_id}{f'[{instance_id}]' if instance_id else ''}({_wants(metadata)})"
-            for member_id, instance_id, metadata in answer.members
-        )
-        role = f"leads {known}" if answer.members else f"follows {answer.leader}"
-        keeps = ", keeps the plan" if answer.skip_assignment else ""
-        return f"joined as {answer.member_id}, generation {answer.generation}, {answer.protocol}, {role}{keeps}"
-
-    def _replayed(self) -> Shard:
-        shard = Shard(self._group_rules, self._offset_rules)
-        for written in self._log:
-            record = decode(written)
-            assert record is not None
-            shard.apply(record, self._now_ms)
-        shard.loaded(self._now_ms)
-        return shard
+    def _replayed(self, pause: Pause) -> Shard:
+        shard = self._new_shard()
+        shard.pause(GROUP, pause, self._now_ms)
+        return replayed(shard, self._log, self._now_ms)
 
     def _describe(self) -> str:
         group = self._shard.groups.get(GROUP)
         if group is None:
             return "none"
+        if isinstance(group, ConsumerGroup):
+            return f"{group.state.state.value}, epoch {group.state.epoch}, members {' '.join(group.members) or 'none'}"
         return f"{group.state.value}, generation {group.generation.number}, members {' '.join(group.members) or 'none'}"
 
     def _say_state(self, when: str) -> None:
@@ -296,13 +306,23 @@ class Story:
         self._ids_given += 1
         return f"{name}-{self._ids_given}"
 
-    def _set(self, options: dict[str, str]) -> None:
-        for name, value in options.items():
-            if hasattr(self._group_rules, name):
+    def _set(self, rules: dict[str, str]) -> None:
+        for name, value in rules.items():
+            if name == "consumer_assignors":
+                self._group_rules = replace(self._group_rules, consumer_assignors=tuple(value.split(",")))
+            elif hasattr(self._group_rules, name):
                 self._group_rules = replace(self._group_rules, **{name: int(value)})
             else:
                 self._offset_rules = replace(self._offset_rules, **{name: int(value)})
-        self._shard = Shard(self._group_rules, self._offset_rules)
+        self._shard = self._new_shard()
+
+    def _new_shard(self) -> Shard:
+        return Shard(self._group_rules, self._offset_rules, self._topics.image)
+
+    def _written(self, record: Record) -> str:
+        if isinstance(record, ConsumerRecord):
+            return self._topics.written(record)
+        return classic_words.written(record)
 
 
 _VERBS: dict[str, Callable[[Story, Client, list[str]], None]] = {
@@ -311,63 +331,9 @@ _VERBS: dict[str, Callable[[Story, Client, list[str]], None]] = {
     "beats": Story._beat,
     "leaves": Story._leave_alone,
     "commits": Story._commit,
+    "enters": Story._enter,
+    "pulses": Story._pulse,
+    "agrees": Story._agree,
+    "goes": Story._go,
+    "looks": Story._look_up,
 }
-
-
-def _options(words: list[str]) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in words)  # type: ignore[arg-type, misc]
-
-
-def _ms(text: str) -> int:
-    return int(text[:-1]) * 1000 if text.endswith("s") and not text.endswith("ms") else int(text.removesuffix("ms"))
-
-
-def _place(text: str) -> TopicPartition:
-    topic, _, partition = text.partition("/")
-    return TopicPartition(topic, int(partition))
-
-
-def _protocol(text: str, kind: str) -> Protocol:
-    """`range:orders,bills`, with `+p` for partitions that the member says it owns."""
-    name, _, wanted = text.partition(":")
-    if kind != PROTOCOL_TYPE:
-        return Protocol(name, wanted.encode())
-    topics, _, owned = wanted.partition("+")
-    subscription = ConsumerProtocolSubscription(topics=tuple(topics.split(",")), user_data=owned.encode() or None)
-    return Protocol(name, SUBSCRIPTION.encode(subscription))
-
-
-def _wants(metadata: bytes) -> str:
-    topics = topics_of(metadata)
-    return metadata.decode() if topics is None else ",".join(sorted(topics))
-
-
-def _written(record: Record) -> str:
-    if isinstance(record, GroupTombstone):
-        return f"group {record.group_id} is gone"
-    if isinstance(record, OffsetRecord):
-        place = f"{record.group_id} {record.at.topic}/{record.at.partition}"
-        return f"{place} is gone" if record.committed is None else f"{place} = {record.committed.offset}"
-    assert isinstance(record, GroupRecord)
-    members = " ".join(f"{member.member_id}={member.assignment.decode()}" for member in record.members)
-    led = f"{record.protocol}, led by {record.leader}: {members}" if record.members else "empty"
-    return f"group {record.group_id} generation {record.generation}, {led}"
-
-
-def _durable(shard: Shard, group_id: str) -> tuple[Any, ...]:
-    group = shard.groups[group_id]
-    protocol = group.generation.protocol or ""
-    members = [
-        (
-            member.member_id,
-            member.instance_id,
-            member.client_id,
-            member.client_host,
-            member.session_timeout_ms,
-            member.rebalance_timeout_ms,
-            member.metadata_of(protocol),
-            member.assignment,
-        )
-        for member in group.members.values()
-    ]
-    return group.state, group.generation, group.changed_ms, members

@@ -8,14 +8,16 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from penstock.broker.coordinators import Coordinators
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.families import Collaborators, Families
-from penstock.broker.groups import LazyGroups
+from penstock.broker.group_metrics import GroupReadings
 from penstock.broker.handlers.fetch import FetchHandler
 from penstock.broker.handlers.produce import ProduceHandler
 from penstock.broker.http import HttpServer
 from penstock.broker.metrics import LabelledValue, Metrics, RequestMetrics
 from penstock.broker.upkeep import Upkeep
+from penstock.broker.verification import Verification
 from penstock.clock import Clock, SystemClock
 from penstock.cluster.controller import Controller, ControllerSettings
 from penstock.cluster.embedded import EmbeddedCoordination
@@ -92,30 +94,37 @@ class Broker:
         fetch_handler = FetchHandler(
             replicas, config.limits.fetch_bytes, config.limits.parked_fetches, config.limits.idle_connection_ms
         )
-        groups = LazyGroups(controller, replicas, config.groups, self._clock)
-        self._closers.append(groups.close)
-        await groups.start()
+        coordinators = Coordinators(controller, replicas, config, self._clock)
+        self._closers.append(coordinators.close)
+        await coordinators.start()
         families = Families(
             Collaborators(
                 loaded=self._loaded,
                 broker_id=broker_id,
                 controller=controller,
                 replicas=replicas,
-                groups=groups,
+                coordinators=coordinators,
                 clock=self._clock,
             )
         )
-        dispatcher = Dispatcher(ProduceHandler(replicas), fetch_handler, families, requests, config.limits)
+        dispatcher = Dispatcher(
+            ProduceHandler(replicas, Verification(replicas, coordinators.transactions)),
+            fetch_handler,
+            families,
+            requests,
+            config.limits,
+        )
         listener = Listener(config.broker.listen, config.limits, dispatcher.handle)
         self._closers.append(listener.close)
         self.kafka_address = listener.bind()
         self._on_close(fetch_handler.close)
-        self._on_close(groups.release)
+        self._on_close(coordinators.release)
         await controller.register_broker(self._info(broker_id))
         await replicas.applied()
 
         metrics = Metrics(requests)
         _register_metrics(metrics, listener, fetch_handler, replicas, segmented)
+        GroupReadings(coordinators.groups, controller, replicas, config.groups.lag_series).register(metrics)
         http = HttpServer(*config.broker.http, metrics.exposition, self._health, self._ready)
         self._closers.append(http.close)
         self.http_address = await http.start()

@@ -19,6 +19,7 @@ from typing import Any
 from penstock.cluster.metadata import MetadataImage
 from penstock.cluster.settings import DYNAMIC_SETTINGS, KAFKA_NAMES
 from penstock.config.broker import BROKER_SETTINGS, SECTIONS, Config
+from penstock.config.group import GROUP_SETTINGS
 from penstock.config.loader import DEFAULT, Loaded
 from penstock.config.setting import Kind, Setting
 from penstock.config.topic import TOPIC_SETTINGS
@@ -33,6 +34,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Described:
 
 
 class Descriptions:
-    """Describes the settings of topics and of this broker."""
+    """Describes the settings of topics, of groups and of this broker."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._config = loaded.config
@@ -75,6 +77,21 @@ class Descriptions:
             described.append(
                 Described(name, origins[0].value, origins[0].source, False, setting.kind, setting.doc, origins)
             )
+        return described
+
+    def group(self, image: MetadataImage, group_id: str) -> list[Described]:
+        """The settings of a group, by name, whether it exists or not."""
+        own = image.settings_by_group.get(group_id, {})
+        started_with = {
+            name: value
+            for key, value in _start_values(self._config, image, self._broker).items()
+            if (name := KAFKA_NAMES.get(key)) is not None and self._origins[key] != DEFAULT
+        }
+        described = []
+        for name, setting in sorted(GROUP_SETTINGS.items()):
+            origins = tuple(_group_origins(own, started_with, setting))
+            first = origins[0]
+            described.append(Described(name, first.value, first.source, False, setting.kind, setting.doc, origins))
         return described
 
     def broker(self, image: MetadataImage) -> list[Described]:
@@ -115,6 +132,18 @@ class Descriptions:
             if key in settings:
                 yield Origin(name, _spelled(setting, settings[key]), source)
         yield Origin(name, setting.default, Source.DEFAULT)
+
+
+def _group_origins(
+    own: Mapping[str, str], started_with: Mapping[str, str | None], setting: Setting
+) -> Iterator[Origin]:
+    """`started_with` are the settings of the broker's start that have a name of Kafka's, by it."""
+    if setting.name in own:
+        yield Origin(setting.name, _spelled(setting, own[setting.name]), Source.GROUP)
+    name = setting.synonym or setting.name
+    if name in started_with:
+        yield Origin(name, started_with[name], Source.STATIC_BROKER)
+    yield Origin(name, setting.default, Source.DEFAULT)
 
 
 def _spelled(setting: Setting, text: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from penstock.broker.answer import Answer
 from penstock.broker.context import RequestContext
 from penstock.broker.encoded import EncodedMetadata
+from penstock.broker.features import FEATURES_EPOCH, FINALIZED, supported
 from penstock.broker.handlers.fetch import FetchHandler
 from penstock.broker.handlers.produce import ProduceHandler
 from penstock.broker.metrics import RequestMetrics
@@ -98,6 +99,12 @@ class Dispatcher:
         version, code = header.api_version, Code.NONE
         if not API_VERSIONS.supports(version):
             version, code = 0, Code.UNSUPPORTED_VERSION
-        response = ApiVersionsResponse(error_code=code, api_keys=self._advertised)
+        response = ApiVersionsResponse(
+            error_code=code,
+            api_keys=self._advertised,
+            supported_features=supported(version),
+            finalized_features_epoch=FEATURES_EPOCH,
+            finalized_features=FINALIZED,
+        )
         encoded = apis.encode_response(API_VERSIONS, version, header.correlation_id, response)
         return Answer([encoded], len(encoded), code != Code.NONE)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.broker.context import RequestContext
+from penstock.broker.coordinators import Coordinators
 from penstock.broker.dispatch import MessageHandler
-from penstock.broker.groups import LazyGroups
 from penstock.clock import Clock
 from penstock.cluster.controller import Controller
 from penstock.config.loader import Loaded
@@ -31,7 +31,7 @@ class Collaborators:
     broker_id: BrokerId
     controller: Controller
     replicas: Replicas
-    groups: LazyGroups
+    coordinators: Coordinators
     clock: Clock
 
 
@@ -108,6 +108,7 @@ def _configs(given: Collaborators) -> Mapping[Api, MessageHandler]:
         apis.DESCRIBE_CONFIGS: handlers.describe_configs,
         apis.ALTER_CONFIGS: _applied(given, handlers.alter_configs),
         apis.INCREMENTAL_ALTER_CONFIGS: _applied(given, handlers.incremental_alter_configs),
+        apis.LIST_CONFIG_RESOURCES: handlers.list_config_resources,
     }
 
 
@@ -126,15 +127,46 @@ def _offsets(given: Collaborators) -> Mapping[Api, MessageHandler]:
 def _producer_ids(given: Collaborators) -> Mapping[Api, MessageHandler]:
     from penstock.broker.handlers.producer_ids import ProducerIdHandlers
 
-    return {apis.INIT_PRODUCER_ID: ProducerIdHandlers(given.controller).init_producer_id}
+    return {
+        apis.INIT_PRODUCER_ID: ProducerIdHandlers(given.controller, given.coordinators.transactions).init_producer_id
+    }
+
+
+def _transactions(given: Collaborators) -> Mapping[Api, MessageHandler]:
+    from penstock.broker.handlers.transactions import TransactionHandlers
+
+    handlers = TransactionHandlers(given.coordinators, given.controller, given.clock)
+    return {
+        apis.ADD_PARTITIONS_TO_TXN: handlers.add_partitions,
+        apis.ADD_OFFSETS_TO_TXN: handlers.add_offsets,
+        apis.TXN_OFFSET_COMMIT: handlers.commit_offsets,
+        apis.END_TXN: handlers.end,
+    }
+
+
+def _transaction_admin(given: Collaborators) -> Mapping[Api, MessageHandler]:
+    from penstock.broker.handlers.transaction_admin import TransactionAdminHandlers
+
+    handlers = TransactionAdminHandlers(given.coordinators, given.replicas)
+    return {
+        apis.DESCRIBE_TRANSACTIONS: handlers.describe_transactions,
+        apis.LIST_TRANSACTIONS: handlers.list_transactions,
+        apis.DESCRIBE_PRODUCERS: handlers.describe_producers,
+        apis.WRITE_TXN_MARKERS: handlers.write_markers,
+    }
+
+
+def _coordinators(given: Collaborators) -> Mapping[Api, MessageHandler]:
+    from penstock.broker.handlers.coordinators import CoordinatorHandlers
+
+    return {apis.FIND_COORDINATOR: CoordinatorHandlers(given.coordinators, given.controller).find_coordinator}
 
 
 def _groups(given: Collaborators) -> Mapping[Api, MessageHandler]:
     from penstock.broker.handlers.groups import GroupHandlers
 
-    handlers = GroupHandlers(given.groups.coordinator(), given.controller)
+    handlers = GroupHandlers(given.coordinators.groups.coordinator())
     return {
-        apis.FIND_COORDINATOR: handlers.find_coordinator,
         apis.JOIN_GROUP: handlers.join_group,
         apis.SYNC_GROUP: handlers.sync_group,
         apis.HEARTBEAT: handlers.heartbeat,
@@ -142,10 +174,20 @@ def _groups(given: Collaborators) -> Mapping[Api, MessageHandler]:
     }
 
 
+def _consumer_groups(given: Collaborators) -> Mapping[Api, MessageHandler]:
+    from penstock.broker.handlers.consumer_groups import ConsumerGroupHandlers
+
+    handlers = ConsumerGroupHandlers(given.coordinators.groups.coordinator(), given.controller)
+    return {
+        apis.CONSUMER_GROUP_HEARTBEAT: handlers.heartbeat,
+        apis.CONSUMER_GROUP_DESCRIBE: handlers.describe,
+    }
+
+
 def _commits(given: Collaborators) -> Mapping[Api, MessageHandler]:
     from penstock.broker.handlers.commits import CommitHandlers
 
-    handlers = CommitHandlers(given.groups.coordinator(), given.controller, given.clock)
+    handlers = CommitHandlers(given.coordinators.groups.coordinator(), given.controller, given.clock)
     return {
         apis.OFFSET_COMMIT: handlers.offset_commit,
         apis.OFFSET_FETCH: handlers.offset_fetch,
@@ -156,7 +198,7 @@ def _commits(given: Collaborators) -> Mapping[Api, MessageHandler]:
 def _group_admin(given: Collaborators) -> Mapping[Api, MessageHandler]:
     from penstock.broker.handlers.group_admin import GroupAdminHandlers
 
-    handlers = GroupAdminHandlers(given.groups.coordinator())
+    handlers = GroupAdminHandlers(given.coordinators.groups.coordinator())
     return {
         apis.LIST_GROUPS: handlers.list_groups,
         apis.DESCRIBE_GROUPS: handlers.describe_groups,
@@ -174,16 +216,27 @@ _FAMILY_OF: Mapping[Api, Family] = {
     apis.DESCRIBE_CONFIGS: _configs,
     apis.ALTER_CONFIGS: _configs,
     apis.INCREMENTAL_ALTER_CONFIGS: _configs,
+    apis.LIST_CONFIG_RESOURCES: _configs,
     apis.LIST_OFFSETS: _offsets,
     apis.OFFSET_FOR_LEADER_EPOCH: _offsets,
     apis.DELETE_RECORDS: _offsets,
     apis.DESCRIBE_LOG_DIRS: _offsets,
     apis.INIT_PRODUCER_ID: _producer_ids,
-    apis.FIND_COORDINATOR: _groups,
+    apis.ADD_PARTITIONS_TO_TXN: _transactions,
+    apis.ADD_OFFSETS_TO_TXN: _transactions,
+    apis.TXN_OFFSET_COMMIT: _transactions,
+    apis.END_TXN: _transactions,
+    apis.DESCRIBE_TRANSACTIONS: _transaction_admin,
+    apis.LIST_TRANSACTIONS: _transaction_admin,
+    apis.DESCRIBE_PRODUCERS: _transaction_admin,
+    apis.WRITE_TXN_MARKERS: _transaction_admin,
+    apis.FIND_COORDINATOR: _coordinators,
     apis.JOIN_GROUP: _groups,
     apis.SYNC_GROUP: _groups,
     apis.HEARTBEAT: _groups,
     apis.LEAVE_GROUP: _groups,
+    apis.CONSUMER_GROUP_HEARTBEAT: _consumer_groups,
+    apis.CONSUMER_GROUP_DESCRIBE: _consumer_groups,
     apis.OFFSET_COMMIT: _commits,
     apis.OFFSET_FETCH: _commits,
     apis.OFFSET_DELETE: _commits,

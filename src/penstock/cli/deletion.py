@@ -15,9 +15,9 @@ from penstock.cli.output import show_json
 def confirm(question: str) -> None:
     """Asks a person; a script has to say --yes, so that nothing is lost by a forgotten word."""
     if not sys.stdin.isatty():
-        raise CommandError("nobody to ask here whether to delete: pass --yes")
+        raise CommandError("nobody to ask here whether that is meant: pass --yes")
     if not typer.confirm(question, err=True):
-        raise CommandError("nothing deleted")
+        raise CommandError("nothing was changed")
 
 
 def report_deletion(kind: str, answers: Mapping[str, Any], why: Callable[[Any], str], json: bool) -> None:

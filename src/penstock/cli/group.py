@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.client import TIMEOUT_S, admin, metadata, reason_of, saying
+from penstock.cli import group_pause
+from penstock.cli.client import TIMEOUT_S, admin, metadata, reason_of, saying, topic_of
 from penstock.cli.deletion import confirm, report_deletion
 from penstock.cli.failure import CommandError
 from penstock.cli.group_offsets import (
@@ -30,23 +31,28 @@ from penstock.clock import SystemClock
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
-app = typer.Typer(no_args_is_help=True, help="List, describe and delete consumer groups, set their offsets back.")
+app = typer.Typer(
+    no_args_is_help=True, help="List, describe and delete consumer groups, set their offsets back, pause them."
+)
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="Names of groups.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _DEAD = "DEAD"
 
 
 @app.command("list")
 def list_(context: typer.Context, bootstrap: Bootstrap = None, json: Json = False) -> None:
-    """List groups with their state."""
+    """List groups with their state, and what is paused of them."""
     client = _client(bootstrap_of(context, bootstrap))
     found = sorted(_states(client).items())
+    pauses = group_pause.pauses(client, (name for name, _ in found))
     if json:
-        show_json([{"group": name, "state": state} for name, state in found])
+        show_json([{"group": name, "state": state, **_pause_fields(pauses[name])} for name, state in found])
     elif found:
-        show_table(("group", "state"), found)
+        show_table(("group", "state", "paused"), [(name, state, pauses[name]) for name, state in found])
     else:
         typer.echo("no groups; one appears when a consumer joins it or commits under its name", err=True)
 
@@ -64,7 +70,10 @@ def describe(context: typer.Context, names: Names, bootstrap: Bootstrap = None, 
             typer.echo()
         members = group["members"]
         assignor = f", {group['assignor']}" if group["assignor"] else ""
-        typer.echo(f"group {group['group']}: {group['state']}{assignor}, {_members(len(members))}")
+        pause = ", paused" if group["paused"] else ""
+        if not pause and group["paused_topics"]:
+            pause = f", paused: {', '.join(group['paused_topics'])}"
+        typer.echo(f"group {group['group']}: {group['state']}{assignor}, {_members(len(members))}{pause}")
         if members:
             columns = ("member", "client", "host", "instance", "partitions")
             rows = [(*(each[column] for column in columns[:-1]), _joined(each["partitions"])) for each in members]
@@ -87,7 +96,7 @@ def describe(context: typer.Context, names: Names, bootstrap: Bootstrap = None, 
 def delete(
     context: typer.Context,
     names: Names,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
@@ -116,10 +125,11 @@ def reset(
         typer.Option(metavar="TOPIC[:P,P]", help="Only these partitions; else all that have a committed offset."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
-    """Set the offsets of a group without members."""
+    """Set the offsets of a group; members that run are put out, come back and go on from there."""
     targets: list[Target] = [
         *([At(to_offset)] if to_offset is not None else []),
         *([Beginning()] if to_earliest else []),
@@ -131,15 +141,67 @@ def reset(
         raise typer.BadParameter("give one of --to-offset, --to-earliest, --to-latest, --to-time, --shift-by")
     at = bootstrap_of(context, bootstrap)
     client = _client(at)
-    _require_no_members(client, name)
+    found = _found(client, name)
+    members = 0 if found is None else len(found.members)
     before = committed(client, name)
     places = parse_places(topic, metadata(client, at)) if topic else list(before)
     if not places:
         raise CommandError(f"group {name} has no committed offsets: name the partitions with --topic")
     after = _targets(client, targets[0], places, before)
     if not dry_run:
+        if members and not yes:
+            confirm(f"Group {name} has {_members(members)}. Put them out, so that they go on from the new offsets?")
         alter(client, name, after)
-    _show_reset(name, before, after, dry_run=dry_run, json=json)
+    _show_reset(name, before, after, members=members, dry_run=dry_run, json=json)
+
+
+@app.command()
+def pause(
+    context: typer.Context, name: Name, topic: Topics = None, bootstrap: Bootstrap = None, json: Json = False
+) -> None:
+    """Let a group receive nothing, or nothing of some topics; its members stay joined."""
+    at = bootstrap_of(context, bootstrap)
+    client = _client(at)
+    cluster = metadata(client, at)
+    topics = [found.topic for found in (topic_of(cluster, each) for each in topic or ()) if found.topic is not None]
+    if _found(client, name) is None:
+        typer.echo(f"there is no group {name} yet: the pause waits for it", err=True)
+    group_pause.pause(client, name, topics)
+    _show_pause(client, name, json=json)
+
+
+@app.command()
+def resume(
+    context: typer.Context, name: Name, topic: Topics = None, bootstrap: Bootstrap = None, json: Json = False
+) -> None:
+    """Let a paused group go on, wholly or with some topics."""
+    client = _client(bootstrap_of(context, bootstrap))
+    before = group_pause.pauses(client, [name])[name]
+    if not before:
+        if _found(client, name) is None:
+            raise _no_group(client, name)
+        raise CommandError(f"group {name} is not paused")
+    if topic and before.is_all:
+        raise CommandError(f"group {name} is paused as a whole: resume it without --topic")
+    for each in topic or ():
+        if each not in before.topics:
+            raise CommandError(f"topic {each} of group {name} is not paused; these are: {before}")
+    group_pause.resume(client, name, topic or ())
+    _show_pause(client, name, json=json)
+
+
+def _show_pause(client: AdminClient, name: str, *, json: bool) -> None:
+    paused = group_pause.pauses(client, [name])[name]
+    if json:
+        show_json({"group": name, **_pause_fields(paused)})
+    elif not paused:
+        typer.echo(f"group {name} receives everything")
+    else:
+        typer.echo(f"group {name} receives nothing{'' if paused.is_all else f' of {paused}'}")
+
+
+def _pause_fields(paused: group_pause.Paused) -> dict[str, Any]:
+    return {"paused": paused.is_all, "paused_topics": list(paused.topics)}
 
 
 def _targets(client: AdminClient, target: Target, places: list[Place], before: dict[Place, int]) -> dict[Place, int]:
@@ -156,16 +218,25 @@ def _targets(client: AdminClient, target: Target, places: list[Place], before: d
     return after
 
 
-def _show_reset(name: str, before: dict[Place, int], after: dict[Place, int], *, dry_run: bool, json: bool) -> None:
+def _show_reset(
+    name: str, before: dict[Place, int], after: dict[Place, int], *, members: int, dry_run: bool, json: bool
+) -> None:
     rows = [(place.topic, place.partition, before.get(place), offset) for place, offset in after.items()]
     if json:
         columns = ("topic", "partition", "before", "after")
         changes = [dict(zip(columns, row, strict=True)) for row in rows]
-        show_json({"group": name, "changed": not dry_run, "offsets": changes})
+        fenced = 0 if dry_run else members
+        show_json({"group": name, "changed": not dry_run, "fenced": fenced, "offsets": changes})
         return
     columns = ("topic", "partition", "before", "after")
     show_table(columns, [tuple(_cell(cell) for cell in row) for row in rows], right=columns[1:])
-    typer.echo("nothing was changed" if dry_run else f"group {name} goes on from there")
+    if dry_run:
+        would = f"; {_members(members)} would be fenced" if members else ""
+        typer.echo(f"nothing was changed{would}")
+    elif members:
+        typer.echo(f"{_members(members)} fenced: group {name} goes on from there when they are back")
+    else:
+        typer.echo(f"group {name} goes on from there")
 
 
 def _client(at: str) -> AdminClient:
@@ -194,9 +265,9 @@ def _found(client: AdminClient, name: str) -> ConsumerGroupDescription | None:
 
 def _described(client: AdminClient, name: str) -> dict[str, Any]:
     found = _found(client, name)
+    paused = group_pause.pauses(client, [name])[name]
     if found is None:
-        close = difflib.get_close_matches(name, _states(client), n=1)
-        raise CommandError(f"there is no group {name}{f'; did you mean {close[0]}?' if close else ''}")
+        raise CommandError(f"there is no group {name} yet; it is paused") if paused else _no_group(client, name)
     members: list[dict[str, Any]] = [
         {
             "member": member.member_id,
@@ -217,6 +288,7 @@ def _described(client: AdminClient, name: str) -> dict[str, Any]:
         "group": name,
         "state": _state(found.state.name),
         "assignor": found.partition_assignor,
+        **_pause_fields(paused),
         "members": members,
         "offsets": [_offset(place, offsets.get(place), ends.get(place), readers.get(place)) for place in places],
     }
@@ -239,11 +311,9 @@ def _places_of(member: Any) -> list[dict[str, Any]]:
     return [place._asdict() for place in places]
 
 
-def _require_no_members(client: AdminClient, name: str) -> None:
-    found = _found(client, name)
-    if found is not None and found.members:
-        readers = ", ".join(sorted({member.client_id for member in found.members}))
-        raise CommandError(f"group {name} has {_members(len(found.members))} ({readers}): stop them first")
+def _no_group(client: AdminClient, name: str) -> CommandError:
+    close = difflib.get_close_matches(name, _states(client), n=1)
+    return CommandError(f"there is no group {name}{f'; did you mean {close[0]}?' if close else ''}")
 
 
 def _time(text: str) -> Since:

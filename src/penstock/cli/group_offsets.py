@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.cli.client import TIMEOUT_S, saying, topic_of
 from penstock.cli.failure import CommandError
 from penstock.cli.positions import At, Position, first_offset
+from penstock.groups.reset import RESET_MARK
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ClusterMetadata
@@ -111,9 +112,12 @@ def new_offset(target: Target, before: int | None, span: Span, since: int | None
 
 
 def alter(client: AdminClient, group: str, offsets: Mapping[Place, int]) -> None:
+    """Sets offsets, whether the group has members or not: those who are there then are put out."""
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-    wanted = [TopicPartition(place.topic, place.partition, offset) for place, offset in offsets.items()]
+    wanted = [
+        TopicPartition(place.topic, place.partition, offset, metadata=RESET_MARK) for place, offset in offsets.items()
+    ]
     with saying(f"the offsets of group {group} were not changed"):
         asked = [ConsumerGroupTopicPartitions(group, wanted)]
         answer = client.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)[group].result()

@@ -181,6 +181,26 @@ class GroupSettings:
     max_session_timeout_ms: int = field(
         default=1_800_000, metadata=meaning("Longest session that a member may ask for.", high=INT_MAX)
     )
+    consumer_session_timeout_ms: int = field(
+        default=45_000,
+        metadata=meaning(
+            "Milliseconds without a heartbeat after which a member of the new protocol is out.", high=INT_MAX
+        ),
+    )
+    consumer_heartbeat_interval_ms: int = field(
+        default=5_000,
+        metadata=meaning("Milliseconds between two heartbeats of a member of the new protocol.", high=INT_MAX),
+    )
+    consumer_assignors: tuple[str, ...] = field(
+        default=("uniform", "range"),
+        metadata=meaning(
+            "Assignors that members of the new protocol may ask for; the first is used if nobody asks.",
+            choices=("uniform", "range"),
+        ),
+    )
+    subscription_pattern_length: int = field(
+        default=512, metadata=meaning("Characters of an expression that a member finds topics by.")
+    )
     max_members: int = field(default=10_000, metadata=meaning("Members of one group."))
     group_bytes: int = field(
         default=6_291_456,
@@ -195,6 +215,12 @@ class GroupSettings:
         default=20_000, metadata=meaning("Groups in one partition of the internal topic.")
     )
     offsets_per_group: int = field(default=100_000, metadata=meaning("Partitions that one group may have offsets in."))
+    groups_with_settings: int = field(
+        default=10_000, metadata=meaning("Groups that may have settings of their own, all partitions together.")
+    )
+    lag_series: int = field(
+        default=10_000, metadata=meaning("Partitions of groups of which /metrics shows the lag.", low=0)
+    )
     offset_metadata_bytes: int = field(
         default=4096, metadata=meaning("Characters of metadata that may be stored with a committed offset.", low=0)
     )
@@ -203,6 +229,34 @@ class GroupSettings:
     )
     offsets_check_ms: int = field(
         default=600_000, metadata=meaning("Milliseconds between two looks for offsets that are void.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSettings:
+    """[transactions]: producers that write several things in one piece."""
+
+    state_partitions: int = field(
+        default=16, metadata=meaning("Partitions of the internal topic that holds transactional ids.", high=INT_MAX)
+    )
+    max_timeout_ms: int = field(
+        default=900_000, metadata=meaning("Longest time that a producer may ask for its transactions.", high=INT_MAX)
+    )
+    id_expiry_ms: int = field(
+        default=604_800_000,
+        metadata=meaning("Milliseconds after which a transactional id that is not used is forgotten."),
+    )
+    marker_wait_ms: int = field(
+        default=5_000,
+        metadata=meaning(
+            "Milliseconds that a request waits at most for the end of a transaction to be written.", low=0
+        ),
+    )
+    ids_per_partition: int = field(
+        default=100_000, metadata=meaning("Transactional ids in one partition of the internal topic.")
+    )
+    partitions_per_transaction: int = field(
+        default=20_000, metadata=meaning("Partitions that one transaction may write to.")
     )
 
 
@@ -232,20 +286,22 @@ class Config:
     limits: Limits = Limits()
     log: LogSettings = LogSettings()
     groups: GroupSettings = GroupSettings()
+    transactions: TransactionSettings = TransactionSettings()
     topic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     logging: LoggingSettings = LoggingSettings()
 
 
-SECTIONS: Mapping[str, type[BrokerSettings | Limits | LogSettings | GroupSettings | LoggingSettings]] = (
-    MappingProxyType(
-        {
-            "broker": BrokerSettings,
-            "limits": Limits,
-            "log": LogSettings,
-            "groups": GroupSettings,
-            "logging": LoggingSettings,
-        }
-    )
+Section = BrokerSettings | Limits | LogSettings | GroupSettings | TransactionSettings | LoggingSettings
+
+SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
+    {
+        "broker": BrokerSettings,
+        "limits": Limits,
+        "log": LogSettings,
+        "groups": GroupSettings,
+        "transactions": TransactionSettings,
+        "logging": LoggingSettings,
+    }
 )
 
 
@@ -257,6 +313,8 @@ def _setting(section: str, described: dataclasses.Field[Any]) -> Setting:
         kind = Kind.BOOLEAN
     elif isinstance(described.default, int):
         kind = Kind.INT if meant["high"] <= INT_MAX else Kind.LONG
+    elif type(described.default) is tuple:  # an address is a kind of tuple too
+        kind = Kind.LIST
     if kind not in (Kind.INT, Kind.LONG):
         meant |= {"low": None, "high": None}
     return Setting(
@@ -272,6 +330,8 @@ def spelled(value: object) -> str:
     """A value as its setting's text: what `Setting.parse` reads back."""
     if value is None:
         return ""
+    if type(value) is tuple:
+        return ",".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

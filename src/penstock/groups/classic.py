@@ -15,6 +15,8 @@ from penstock.errors import Code
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, Outcome, Sync, Synced
 from penstock.groups.generation import Generation, GroupRecord
 from penstock.groups.members import Member
+from penstock.groups.pause import NOT_PAUSED, Pause
+from penstock.groups.reset import ResetGuard
 from penstock.groups.roster import Roster
 from penstock.groups.rules import GroupRules
 from penstock.groups.subscription import is_same
@@ -44,6 +46,9 @@ class ClassicGroup:
         self.due_ms: int | None = None
         """`tick` has nothing to do before; heartbeats may have moved the real time further."""
         self.roster = Roster()
+        self.pause = NOT_PAUSED
+        """What shall be withheld from the members; what is, the generation knows."""
+        self.guard = ResetGuard()
         self._rules = rules
         self._told: dict[str, int] = {}
         """Ids that were given out and not used yet, and until when they may be; the oldest first."""
@@ -82,7 +87,7 @@ class ClassicGroup:
             outcome.reply(event.token, Joined(code=code, member_id=event.member_id))
         elif event.member_id == "":
             self._join_anew(event, now_ms, outcome)
-        elif event.member_id in self._told and event.instance_id is None:
+        elif event.member_id in self._told and event.instance_id not in self.roster.static_ids:
             del self._told[event.member_id]
             self._add(event, event.member_id, now_ms, outcome)
         else:
@@ -105,9 +110,10 @@ class ClassicGroup:
         member.sync_token = event.token
         if event.member_id == self.generation.leader:
             plan = dict(event.assignments)
-            outcome.records.append(self.generation.record(self.group_id, self.roster, now_ms, plan))
+            agreed = self.generation.withholding(self.pause)
+            outcome.records.append(agreed.record(self.group_id, self.roster, now_ms, plan))
             for waiting in self.roster:
-                outcome.reply(waiting.sync_token, self.generation.synced(plan.get(waiting.member_id, b"")))
+                outcome.reply(waiting.sync_token, agreed.synced(plan.get(waiting.member_id, b"")))
         return outcome
 
     def heartbeat(self, event: Heartbeat, now_ms: int) -> Code:
@@ -130,12 +136,30 @@ class ClassicGroup:
             self._complete_if_ready(now_ms, outcome)
         return codes, outcome
 
+    def set_pause(self, pause: Pause, now_ms: int) -> Outcome:
+        """From now on this is withheld; members who have something else are called together."""
+        self.pause = pause
+        outcome = Outcome()
+        if self.state is GroupState.STABLE and self.generation.withholding(pause) != self.generation:
+            self._rebalance(now_ms, outcome)
+        return outcome
+
+    def fence_all(self, now_ms: int) -> Outcome:
+        """Puts every member out. They are, once the record is in the log; who waits is told then."""
+        outcome = Outcome(fenced=len(self.roster))
+        self.roster.heard(now_ms)
+        self.roster.answer_waiting(outcome, Code.UNKNOWN_MEMBER_ID)
+        record = self.generation.next_empty().record(self.group_id, Roster(), now_ms)
+        outcome.records.append(replace(record, is_reset=True))
+        return outcome
+
     def tick(self, now_ms: int) -> Outcome:
         """Ends what is over: sessions, ids that were not used, a rebalance, the wait for a plan."""
         outcome = Outcome()
         self._told = {member_id: until_ms for member_id, until_ms in self._told.items() if until_ms > now_ms}
         is_sync_over = self._timing.ends_sync(now_ms)
         gone = [member for member in self.roster if member.is_over(now_ms) or (is_sync_over and not member.has_synced)]
+        outcome.expired = len(gone)
         for member in gone:
             self._drop(member, outcome)
         if gone:
@@ -147,28 +171,14 @@ class ClassicGroup:
 
     def apply(self, record: GroupRecord, now_ms: int) -> None:
         """Takes in a record that is in the log."""
-        self.generation = Generation(
-            number=record.generation,
-            protocol_type=record.protocol_type,
-            protocol=record.protocol,
-            leader=record.leader,
-        )
+        self.generation = Generation.of(record)
         self.changed_ms = record.changed_ms
         self.is_durable = True
-        known = self.members
-        self.roster = Roster()
-        for saved in record.members:
-            member = replace(saved)
-            before = known.get(saved.member_id)
-            if before is None or before.sync_token is not None:
-                member.heard(now_ms)
-            else:
-                member.expires_ms = before.expires_ms
-            if before is not None:
-                member.is_new, member.has_synced = before.is_new, before.has_synced
-                member.join_token = before.join_token
-            self.roster.add(member)
+        self.guard.record(now_ms, is_reset=record.is_reset)
+        self.roster = self.roster.successor(record.members, now_ms)
         self.state = GroupState.STABLE if self.roster else GroupState.EMPTY
+        if self.roster and record.leader is None:
+            self._rebalance(now_ms, Outcome())  # nobody leads, so there is no plan: it was a consumer group before
         self._look_again()
 
     def not_written(self, now_ms: int) -> Outcome:
@@ -181,19 +191,18 @@ class ClassicGroup:
             self._rebalance(now_ms, outcome)
         return outcome
 
-    def restart_sessions(self, now_ms: int) -> None:
-        """Nobody could be heard while the group was not there."""
-        for member in self.roster:
-            member.heard(now_ms)
+    def restart_sessions(self, now_ms: int) -> Outcome:
+        """Nobody could be heard while the group was not there; what is withheld may have changed."""
+        self.roster.heard(now_ms)
+        self.guard.restart(now_ms)
+        outcome = self.set_pause(self.pause, now_ms)
         self._look_again()
+        return outcome
 
     def abandon(self, code: Code) -> Outcome:
         """The group is no longer ours: whoever waits is told."""
         outcome = Outcome()
-        for member in self.roster:
-            outcome.reply(self.roster.await_join(member, None), Joined(code=code, member_id=member.member_id))
-            outcome.reply(member.sync_token, Synced(code=code))
-            member.sync_token = None
+        self.roster.answer_waiting(outcome, code)
         return outcome
 
     def _refusal(self, event: Join) -> Code | None:
@@ -212,9 +221,7 @@ class ClassicGroup:
         code = self.check(event.member_id, event.instance_id, event.generation)
         if code is None and self.state is GroupState.PREPARING:
             code = Code.REBALANCE_IN_PROGRESS
-        if code is None and (
-            event.protocol_type not in (None, agreed.protocol_type) or event.protocol not in (None, agreed.protocol)
-        ):
+        if code is None and not agreed.is_of(event):
             code = Code.INCONSISTENT_GROUP_PROTOCOL
         if code is None and sum(len(assigned) for _, assigned in event.assignments) > self._rules.max_bytes:
             code = Code.UNKNOWN_SERVER_ERROR  # what Kafka answers when a plan does not fit into a record
@@ -224,7 +231,7 @@ class ClassicGroup:
         member_id = self._rules.new_member_id(event.instance_id or event.client_id)
         if event.instance_id in self.roster.static_ids:
             self._take_over(event, member_id, now_ms, outcome)
-        elif event.must_know_its_id and event.instance_id is None:
+        elif event.must_know_its_id and (event.instance_id is None or self.guard.is_on(now_ms)):
             if len(self._told) >= self._rules.max_members:
                 del self._told[next(iter(self._told))]
             self._told[member_id] = now_ms + event.session_timeout_ms
@@ -252,18 +259,7 @@ class ClassicGroup:
         self._rebalance(now_ms, outcome)
 
     def _add(self, event: Join, member_id: str, now_ms: int, outcome: Outcome) -> None:
-        member = Member(
-            member_id=member_id,
-            instance_id=event.instance_id,
-            client_id=event.client_id,
-            client_host=event.client_host,
-            session_timeout_ms=event.session_timeout_ms,
-            rebalance_timeout_ms=event.rebalance_timeout_ms,
-            protocols=event.protocols,
-            expires_ms=now_ms + self._rules.new_member_join_ms,
-            is_new=True,
-            has_synced=False,
-        )
+        member = self._rules.new_member(event, member_id, now_ms)
         if not self.roster:
             self.generation = replace(self.generation, protocol_type=event.protocol_type, leader=member_id)
         self.roster.add(member)
@@ -360,15 +356,15 @@ class ClassicGroup:
         """Everybody who is coming has come: a new generation begins."""
         for member in [found for found in self.roster if found.join_token is None and found.instance_id is None]:
             self.roster.remove(member)
+            outcome.expired += 1
         joined = [member for member in self.roster if member.join_token is not None]
         if self.roster and not joined:
             # Only static members are left, and none of them is back: they keep their places until their sessions end.
             self._timing.wait_longer(now_ms, self.roster.longest_rebalance_ms)
             self._look_again()
             return
-        number = self.generation.number + 1
         if not joined:
-            self.generation = replace(self.generation, number=number, protocol=None, leader=None)
+            self.generation = self.generation.next_empty()
             self.state = GroupState.EMPTY
             outcome.records.append(self.generation.record(self.group_id, self.roster, now_ms))
             return
@@ -376,6 +372,7 @@ class ClassicGroup:
         leader = self.generation.leader
         if leader not in {member.member_id for member in joined}:
             leader = joined[0].member_id
+        number = self.generation.number + 1
         self.generation = replace(self.generation, number=number, protocol=self.roster.vote(), leader=leader)
         self.state = GroupState.COMPLETING
         for member in self.roster:

@@ -1,37 +1,42 @@
-"""The coordinator: the shell around the shards. It loads them, gives them their events in turn, appends and answers.
+"""The coordinator: the shell around the shards. It gives them their events in turn, appends and answers.
 
-Rules:
-- An event's records are appended before anything of it is seen: durable state and replies follow the append. If that
-  fails, those who would have been answered are told to try again.
-- What has begun is carried out, even if the client that asked for it has gone: log and state must not part.
+Rule: an event's records are appended before anything of it is seen; durable state and replies follow the append. If
+that fails, those who would have been answered are told to try again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeVar
 
 from penstock.clock import Clock
 from penstock.cluster.controller import Controller
 from penstock.cluster.metadata import OFFSETS_TOPIC, MetadataImage
+from penstock.cluster.settings import Replacement
 from penstock.cluster.topics import NewTopic
 from penstock.config.broker import GroupSettings
-from penstock.errors import ApiError, Code, CoordinationError, PenstockError, StorageError
+from penstock.config.group import CLIENT, group_config
+from penstock.errors import ApiError, Code
 from penstock.groups.classic import ClassicGroup
-from penstock.groups.events import Heartbeat, Join, Joined, Leaver, Outcome, Sync, Synced
+from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
+from penstock.groups.events import Heartbeat, Join, Joined, Leaver, MemberEpoch, Outcome, Sync, Synced
+from penstock.groups.execution import Execution, GroupCounts, answer
+from penstock.groups.initial import initial_offsets
+from penstock.groups.kinds import Group
 from penstock.groups.offsets import Committed
-from penstock.groups.placement import partition_for
-from penstock.groups.records import decode, encode
+from penstock.groups.pause import Pause
+from penstock.groups.records import decode
 from penstock.groups.rules import GroupRules, OffsetRules
-from penstock.groups.shard import Record, Shard
+from penstock.groups.shard import Shard
 from penstock.ids import TopicPartition
-from penstock.logs import fields
+from penstock.replication.marker import Marker
+from penstock.replication.placement import partition_for
 from penstock.replication.replicas import Replicas
-from penstock.replication.statelog import StateLog, StateRecord
-
-logger = logging.getLogger(__name__)
+from penstock.replication.shards import LoadedShard, Shards
+from penstock.replication.statelog import Transaction
 
 _TOPIC_SETTINGS = {
     "cleanup.policy": "compact",
@@ -40,23 +45,9 @@ _TOPIC_SETTINGS = {
     "compression.type": "producer",
 }
 _TICK_S = 0.05
-_BATCH_BYTES = 1 << 20
-"""Records of one event that are appended together; more of them (a group with very many offsets) go in parts."""
-_TOO_LARGE = (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE)
 
 T = TypeVar("T")
 A = TypeVar("A", Joined, Synced)
-
-
-class LoadedShard:
-    """A shard, its log, and the order in which its events are handled."""
-
-    def __init__(self, shard: Shard, log: StateLog) -> None:
-        self.shard = shard
-        self.log = log
-        self.turn = asyncio.Lock()
-        self.is_loaded = False
-        self.is_gone = False
 
 
 class GroupCoordinator:
@@ -73,8 +64,6 @@ class GroupCoordinator:
         self._controller = controller
         self._replicas = replicas
         self._settings = settings
-        self._clock = clock
-        self._began_ms = clock.now_ms() - int(clock.monotonic_ms())
         self._group_rules = GroupRules(
             min_session_timeout_ms=settings.min_session_timeout_ms,
             max_session_timeout_ms=settings.max_session_timeout_ms,
@@ -82,6 +71,10 @@ class GroupCoordinator:
             max_members=settings.max_members,
             max_bytes=settings.group_bytes,
             new_member_id=new_member_id,
+            consumer_session_timeout_ms=settings.consumer_session_timeout_ms,
+            consumer_heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
+            consumer_assignors=settings.consumer_assignors,
+            max_pattern_length=settings.subscription_pattern_length,
         )
         self._offset_rules = OffsetRules(
             max_metadata_bytes=settings.offset_metadata_bytes,
@@ -89,64 +82,77 @@ class GroupCoordinator:
             max_offsets=settings.offsets_per_group,
             max_groups=settings.groups_per_partition,
         )
-        self._shards: dict[int, LoadedShard] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._stop = asyncio.Event()
-        self._creating: asyncio.Task[None] | None = None
-        self._keeps_time = False
+        self._shards = Shards(
+            NewTopic(name=OFFSETS_TOPIC, partitions=settings.offsets_partitions, overrides=_TOPIC_SETTINGS),
+            controller,
+            replicas,
+            clock,
+            make=lambda: Shard(self._group_rules, self._offset_rules, controller.image),
+            load=self._load,
+            adopted=self._keep_time,
+        )
+        self._execution = Execution(self._shards.now_ms)
+
+    @property
+    def counts(self) -> GroupCounts:
+        return self._execution.counts
+
+    @property
+    def loading(self) -> int:
+        """Shards that are not there yet."""
+        return sum(not loaded.is_loaded for loaded in self._shards)
+
+    def committed(self) -> Iterable[tuple[str, Mapping[TopicPartition, Committed]]]:
+        """The committed offsets of every group."""
+        for loaded in self._shards:
+            yield from loaded.state.offsets.committed.items()
 
     async def start(self) -> None:
         """Loads the shards that this broker has."""
-        await self._adopt_shards()
+        await self._shards.adopt()
 
     def release(self) -> None:
         """The broker is about to stop: nobody waits for a rebalance any more."""
-        self._stop.set()
-        for loaded in self._shards.values():
-            _answer(loaded.shard.abandon(Code.COORDINATOR_NOT_AVAILABLE).replies)
+        self._shards.release()
+        for loaded in self._shards:
+            answer(loaded.state.abandon(Code.COORDINATOR_NOT_AVAILABLE).replies)
 
     async def close(self) -> None:
         self.release()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._shards.close()
 
     def topics_changed(self, old: MetadataImage, new: MetadataImage) -> None:
-        """The offsets of a deleted topic go with it."""
-        gone = frozenset(
-            name for name, topic in old.topics.items() if name not in new.topics or new.topics[name].id != topic.id
-        )
-        if not gone or self._stop.is_set():
+        """The offsets of a deleted topic go with it; groups look at their topics and settings anew."""
+        for loaded in self._shards:
+            loaded.state.image = new
+        before, after = old.settings_by_group, new.settings_by_group
+        for group_id in before.keys() | after.keys() if before != after and not self._shards.is_stopping else ():
+            if before.get(group_id) != after.get(group_id):
+                self._shards.spawn(self._take_settings(group_id), f"settings of {group_id}")
+        gone = self._shards.topics_gone(old, new)
+        if not gone or self._shards.is_stopping:
             return
         if OFFSETS_TOPIC in gone:
-            self._lose_shards()
+            for shard in self._shards.lose():
+                answer(shard.abandon(Code.NOT_COORDINATOR).replies)
         else:
-            self._spawn(self._forget_topics(gone), "offsets of deleted topics")
+            self._shards.spawn(self._forget_topics(gone), "offsets of deleted topics")
 
     async def prepare(self) -> int:
         """Makes sure that the internal topic is there; gives its number of partitions."""
-        topic = self._controller.image.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            if self._creating is None or self._creating.done():
-                self._creating = self._spawn(self._create_topic(), f"create {OFFSETS_TOPIC}")
-            try:
-                await asyncio.shield(self._creating)
-            except CoordinationError as error:
-                raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
-            topic = self._controller.image.topics[OFFSETS_TOPIC]
-        if len(self._shards) < len(topic.partitions):
-            await self._adopt_shards()
-        return len(topic.partitions)
+        return await self._shards.prepare()
 
-    def groups(self) -> Iterable[ClassicGroup]:
+    def groups(self) -> Iterable[Group]:
         """Every group with members or a past, and those that only have offsets."""
-        for loaded in self._shards.values():
-            yield from loaded.shard.groups.values()
-            for group_id in loaded.shard.offsets.keys() - loaded.shard.groups.keys():
-                yield ClassicGroup(group_id, self._group_rules)
+        for loaded in self._shards:
+            yield from loaded.state.groups.values()
+            for group_id in loaded.state.offsets.group_ids:
+                if group_id not in loaded.state.groups:
+                    yield ClassicGroup(group_id, self._group_rules)
 
-    async def find(self, group_id: str) -> ClassicGroup | None:
+    async def find(self, group_id: str) -> Group | None:
         """The group as it is now; one that only has offsets is empty."""
-        shard = (await self._shard_of(group_id)).shard
+        shard = (await self._shards.of(group_id)).state
         group = shard.groups.get(group_id)
         if group is None and group_id in shard.offsets:
             return ClassicGroup(group_id, self._group_rules)
@@ -159,8 +165,11 @@ class GroupCoordinator:
         return await self._ask(group_id, lambda shard, token, now: shard.sync(group_id, make(token), now), Synced)
 
     async def heartbeat(self, group_id: str, event: Heartbeat) -> Code:
-        loaded = await self._shard_of(group_id)
-        return loaded.shard.heartbeat(group_id, event, self._now_ms())
+        shard = (await self._shards.of(group_id)).state
+        return shard.heartbeat(group_id, event, self._shards.now_ms())
+
+    async def consumer_heartbeat(self, group_id: str, event: ConsumerHeartbeat) -> HeartbeatAnswer:
+        return await self._change(group_id, lambda shard, now_ms: shard.consumer_heartbeat(group_id, event, now_ms))
 
     async def leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> list[Code]:
         return await self._change(group_id, lambda shard, now_ms: shard.leave(group_id, leavers, now_ms))
@@ -168,25 +177,84 @@ class GroupCoordinator:
     async def commit(
         self,
         group_id: str,
-        member: tuple[str, str | None, int],
+        member: MemberEpoch,
         offsets: Mapping[TopicPartition, Committed],
+        transaction: Transaction | None = None,
     ) -> tuple[Code | None, dict[TopicPartition, Code]]:
+        """In a transaction, the offsets count once it is committed."""
+
         def work(shard: Shard, now_ms: int) -> tuple[tuple[Code | None, dict[TopicPartition, Code]], Outcome]:
-            refusal, codes, outcome = shard.commit(group_id, member, offsets, now_ms)
+            refusal, codes, outcome = shard.commit(
+                group_id, member, offsets, now_ms, in_transaction=transaction is not None
+            )
+            return (refusal, codes), outcome
+
+        return await self._change(group_id, work, transaction)
+
+    async def reset(
+        self, group_id: str, offsets: Mapping[TopicPartition, Committed]
+    ) -> tuple[Code | None, dict[TopicPartition, Code]]:
+        """Sets offsets and puts the members out, who go on from there."""
+
+        def work(shard: Shard, now_ms: int) -> tuple[tuple[Code | None, dict[TopicPartition, Code]], Outcome]:
+            refusal, codes, outcome = shard.reset(group_id, offsets, now_ms)
             return (refusal, codes), outcome
 
         return await self._change(group_id, work)
 
+    async def place_of(self, group_id: str) -> TopicPartition:
+        """The partition of the internal topic in which a group's offsets are written."""
+        return TopicPartition(OFFSETS_TOPIC, partition_for(group_id, await self._shards.prepare()))
+
+    def guard(self, at: TopicPartition, producer_id: int) -> int:
+        """What a transactional commit has to bring along; see `Transaction.guard`."""
+        return self._shards.at(at.partition).log.partition.log.producers.guard(producer_id)
+
+    async def end_transaction(self, at: TopicPartition, marker: Marker) -> None:
+        """Writes the end of a transaction that has committed offsets here, and lets them count or not."""
+        loaded = self._shards.at(at.partition)
+
+        async def work(shard: Shard) -> None:
+            await marker.write_to(loaded.log.partition)
+            shard.offsets.end_transaction(marker.producer_id, committed=marker.is_commit)
+
+        await self._shards.change(loaded, work, "end of a transaction")
+
+    async def check_reader(self, group_id: str, member_id: str | None, epoch: int) -> None:
+        """Raises ApiError if who asks for offsets as a member of a consumer group is none, or has missed something."""
+        group = (await self._shards.of(group_id)).state.groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and (member_id is not None or epoch >= 0):
+            code = group.check(member_id or "", epoch)
+            if code is not None:
+                raise ApiError(code)
+
     async def fetch(
         self, group_id: str, wanted: Iterable[TopicPartition] | None
-    ) -> dict[TopicPartition, Committed | None]:
-        return (await self._shard_of(group_id)).shard.fetch(group_id, wanted)
+    ) -> tuple[dict[TopicPartition, Committed | None], frozenset[TopicPartition]]:
+        """Committed offsets, and the partitions whose offset a transaction may still change."""
+        shard = (await self._shards.of(group_id)).state
+        held, pending = shard.fetch(group_id, wanted), shard.offsets.pending(group_id)
+        settings = self._controller.image.settings_by_group.get(group_id)
+        policy = CLIENT if settings is None else group_config(settings).offset_initial
+        if wanted is not None and policy != CLIENT:
+            missing = [at for at, offset in held.items() if offset is None and at not in pending]
+            initial = initial_offsets(self._replicas, policy, missing, self._shards.now_ms())
+            if initial:
+                work = partial(_commit_initial, group_id=group_id, offsets=initial)
+                held |= await self._change(group_id, work)
+        return held, pending
 
     async def delete_group(self, group_id: str) -> Code:
-        loaded = await self._shard_of(group_id)
+        loaded = await self._shards.of(group_id)
         # A member whose session is over does not keep its group until the next look.
-        await asyncio.shield(self._spawn(self._look_after(loaded, self._end_what_is_over), f"look at {group_id}"))
-        return await self._change(group_id, lambda shard, now_ms: shard.delete_group(group_id))
+        look = self._shards.look_after(loaded, self._end_what_is_over)
+        await asyncio.shield(self._shards.spawn(look, f"look at {group_id}"))
+        code = await self._change(group_id, lambda shard, now_ms: shard.delete_group(group_id))
+        if code in (Code.NONE, Code.GROUP_ID_NOT_FOUND) and group_id in self._controller.image.settings_by_group:
+            # A group of which there are only settings is one too.
+            await self._controller.alter_group_settings({group_id: Replacement({})})
+            return Code.NONE
+        return code
 
     async def delete_offsets(
         self, group_id: str, wanted: Iterable[TopicPartition]
@@ -196,10 +264,6 @@ class GroupCoordinator:
             return (code, codes), outcome
 
         return await self._change(group_id, work)
-
-    def _now_ms(self) -> int:
-        """The time by which sessions end: it goes on evenly, whatever is done to the machine's clock."""
-        return self._began_ms + int(self._clock.monotonic_ms())
 
     async def _ask(
         self, group_id: str, handle: Callable[[Shard, object, int], Outcome], answer_type: Callable[..., A]
@@ -213,175 +277,86 @@ class GroupCoordinator:
                 return answer_type(code=error.code)
         return await answer
 
-    async def _change(self, group_id: str, work: Callable[[Shard, int], tuple[T, Outcome]]) -> T:
+    async def _change(
+        self,
+        group_id: str,
+        work: Callable[[Shard, int], tuple[T, Outcome]],
+        transaction: Transaction | None = None,
+    ) -> T:
         """Does something to a group, in turn; raises ApiError if it could not be written."""
-        loaded = await self._shard_of(group_id)
+        loaded = await self._shards.of(group_id)
 
-        async def change() -> T:
-            async with loaded.turn:
-                if loaded.is_gone or self._stop.is_set():
-                    raise ApiError(Code.NOT_COORDINATOR)
-                result, outcome = work(loaded.shard, self._now_ms())
-                await self._carry_out(loaded, outcome)
-                return result
+        async def change(shard: Shard) -> T:
+            result, outcome = work(shard, self._shards.now_ms())
+            await self._execution.carry_out(loaded, outcome, transaction)
+            return result
 
-        return await asyncio.shield(self._spawn(change(), f"change of {group_id}"))
+        return await self._shards.change(loaded, change, f"change of {group_id}")
 
-    async def _carry_out(self, loaded: LoadedShard, outcome: Outcome) -> None:
-        """Appends, takes in, answers; the caller has the turn."""
-        try:
-            for part, encoded in _parts(outcome.records):
-                await loaded.log.append(encoded)
-                now_ms = self._now_ms()
-                for record in part:
-                    loaded.shard.apply(record, now_ms)
-        except (ApiError, StorageError) as error:
-            logger.error("group change not written", extra=fields(error=str(error)))
-            is_too_large = isinstance(error, ApiError) and error.code in _TOO_LARGE
-            code = Code.UNKNOWN_SERVER_ERROR if is_too_large else Code.COORDINATOR_NOT_AVAILABLE
-            _answer([(token, type(answer)(code=code)) for token, answer in outcome.replies])
-            _answer(loaded.shard.not_written(outcome.records, self._now_ms()).replies)
-            raise ApiError(code, str(error)) from error
-        _answer(outcome.replies)
+    def _keep_time(self) -> None:
+        self._shards.every(
+            _TICK_S, lambda shard: shard.is_due(self._shards.now_ms()), self._end_what_is_over, "group sessions"
+        )
+        self._shards.every(self._settings.offsets_check_ms / 1000, lambda shard: True, self._expire, "offset expiry")
 
-    async def _shard_of(self, group_id: str) -> LoadedShard:
-        partitions = await self.prepare()
-        loaded = self._shards.get(partition_for(group_id, partitions))
-        if loaded is None:
-            raise ApiError(Code.NOT_COORDINATOR)
-        if not loaded.is_loaded:
-            raise ApiError(Code.COORDINATOR_LOAD_IN_PROGRESS)
-        return loaded
+    async def _take_settings(self, group_id: str) -> None:
+        """Whatever they are by now: who comes later looks at the same image."""
+        for loaded in self._shards:
+            if loaded.index == self._index_of(group_id):
+                async with loaded.turn:
+                    settings = self._controller.image.settings_by_group.get(group_id, {})
+                    pause = Pause.of_settings(settings)
+                    await self._execution.carry_out(loaded, loaded.state.pause(group_id, pause, self._shards.now_ms()))
 
-    async def _create_topic(self) -> None:
-        topic = NewTopic(name=OFFSETS_TOPIC, partitions=self._settings.offsets_partitions, overrides=_TOPIC_SETTINGS)
-        result = (await self._controller.create_topics([topic]))[OFFSETS_TOPIC]
-        if isinstance(result, ApiError) and result.code is not Code.TOPIC_ALREADY_EXISTS:
-            raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, str(result)) from result
-        await self._replicas.applied()
-
-    async def _adopt_shards(self) -> None:
-        await self._replicas.applied()
+    def _index_of(self, group_id: str) -> int:
+        """The shard of a group, if there are shards."""
         topic = self._controller.image.topics.get(OFFSETS_TOPIC)
-        for image in topic.partitions if topic is not None else ():
-            if image.index in self._shards:
-                continue
-            try:
-                partition = self._replicas.find(OFFSETS_TOPIC, image.index)
-            except ApiError as error:
-                logger.error("groups not loaded", extra=fields(partition=image.index, reason=str(error)))
-                continue
-            loaded = LoadedShard(Shard(self._group_rules, self._offset_rules), StateLog(partition, self._clock))
-            self._shards[image.index] = loaded
-            if not self._keeps_time:
-                self._keeps_time = True
-                check_s = self._settings.offsets_check_ms / 1000
-                self._spawn(self._every(_TICK_S, self._is_due, self._end_what_is_over), "group sessions")
-                self._spawn(self._every(check_s, lambda loaded: True, self._expire), "offset expiry")
-            await self._load(loaded)
+        return -1 if topic is None else partition_for(group_id, len(topic.partitions))
 
-    async def _load(self, loaded: LoadedShard) -> None:
-        async with loaded.turn:
-            async for _, records in loaded.log.replay():
-                for record in records:
-                    change = decode(record)
-                    if change is not None:
-                        loaded.shard.apply(change, self._now_ms())
-            loaded.shard.loaded(self._now_ms())
-            loaded.is_loaded = True
-            try:
-                # A topic may have been deleted just before a crash; one of the same name must not find its offsets.
-                await self._carry_out(loaded, loaded.shard.forget_topics(self._is_unknown))
-            except ApiError:
-                return  # said where it happened; expiry tries again
+    async def _load(self, loaded: LoadedShard[Shard]) -> None:
+        shard = loaded.state
+        for group_id, settings in self._controller.image.settings_by_group.items():
+            if loaded.index == self._index_of(group_id):
+                shard.pause(group_id, Pause.of_settings(settings), self._shards.now_ms())
+        async for batch in loaded.log.replay():
+            if batch.header.is_control:
+                if (is_commit := batch.is_commit) is not None:
+                    shard.offsets.end_transaction(batch.header.producer_id, committed=is_commit)
+                continue
+            for record in batch.records:
+                change = decode(record)
+                if change is not None:
+                    shard.apply(change, self._shards.now_ms(), batch.pending_for)
+        resumed = shard.loaded(self._shards.now_ms())
+        loaded.is_loaded = True
+        try:
+            await self._execution.carry_out(loaded, resumed)
+            # A topic may have been deleted just before a crash; one of the same name must not find its offsets.
+            await self._execution.carry_out(loaded, shard.forget_topics(self._is_unknown))
+        except ApiError:
+            return  # said where it happened; expiry tries again
 
     def _is_unknown(self, topic: str) -> bool:
         return topic not in self._controller.image.topics
 
-    def _lose_shards(self) -> None:
-        for loaded in self._shards.values():
-            loaded.is_gone = True
-            _answer(loaded.shard.abandon(Code.NOT_COORDINATOR).replies)
-        self._shards.clear()
-
     async def _forget_topics(self, gone: frozenset[str]) -> None:
-        for loaded in list(self._shards.values()):
+        for loaded in self._shards:
             async with loaded.turn:
-                await self._carry_out(loaded, loaded.shard.forget_topics(gone.__contains__))
+                await self._execution.carry_out(loaded, loaded.state.forget_topics(gone.__contains__))
 
-    def _is_due(self, loaded: LoadedShard) -> bool:
-        """Looked at without waiting for the turn: a shard that is busy writing does not hold up the others."""
-        return loaded.shard.is_due(self._now_ms())
-
-    async def _end_what_is_over(self, loaded: LoadedShard) -> None:
-        for outcome in loaded.shard.tick(self._now_ms()):
+    async def _end_what_is_over(self, loaded: LoadedShard[Shard]) -> None:
+        for outcome in loaded.state.tick(self._shards.now_ms()):
             try:
-                await self._carry_out(loaded, outcome)
+                await self._execution.carry_out(loaded, outcome)
             except ApiError:
                 continue  # said where it happened; what is over stays over
 
-    async def _expire(self, loaded: LoadedShard) -> None:
-        await self._carry_out(loaded, loaded.shard.forget_topics(self._is_unknown))
-        await self._carry_out(loaded, loaded.shard.expire(self._now_ms()))
-
-    async def _every(
-        self,
-        seconds: float,
-        is_wanted: Callable[[LoadedShard], bool],
-        work: Callable[[LoadedShard], Awaitable[None]],
-    ) -> None:
-        while not self._stop.is_set():
-            try:
-                await asyncio.wait_for(self._stop.wait(), seconds)
-            except TimeoutError:
-                for loaded in list(self._shards.values()):
-                    if loaded.is_loaded and is_wanted(loaded):
-                        await self._look_after(loaded, work)
-
-    async def _look_after(self, loaded: LoadedShard, work: Callable[[LoadedShard], Awaitable[None]]) -> None:
-        async with loaded.turn:
-            try:
-                await work(loaded)
-            except ApiError:
-                return  # said where it happened; the next look tries again
-            except Exception:
-                # Without this loop no session would ever end: one group's trouble must not be everybody's.
-                logger.exception("looking after groups failed")
-
-    def _spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        return task
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, PenstockError):
-            # The others were said where they happened, and whoever waits for the task gets them.
-            logger.error("a change of groups failed", exc_info=error)
+    async def _expire(self, loaded: LoadedShard[Shard]) -> None:
+        await self._execution.carry_out(loaded, loaded.state.forget_topics(self._is_unknown))
+        await self._execution.carry_out(loaded, loaded.state.expire(self._shards.now_ms()))
 
 
-def _parts(records: list[Record]) -> Iterator[tuple[list[Record], list[StateRecord]]]:
-    """The records as they are and as they are written, so many at once as go into a batch."""
-    part: list[Record] = []
-    encoded: list[StateRecord] = []
-    size = 0
-    for record in records:
-        written = encode(record)
-        written_bytes = len(written.key) + len(written.value or b"")
-        if part and size + written_bytes > _BATCH_BYTES:
-            yield part, encoded
-            part, encoded, size = [], [], 0
-        part.append(record)
-        encoded.append(written)
-        size += written_bytes
-    if part:
-        yield part, encoded
-
-
-def _answer(replies: Iterable[tuple[object, Joined | Synced]]) -> None:
-    for token, answer in replies:
-        assert isinstance(token, asyncio.Future)
-        if not token.done():
-            token.set_result(answer)
+def _commit_initial(
+    shard: Shard, now_ms: int, group_id: str, offsets: Mapping[TopicPartition, Committed]
+) -> tuple[dict[TopicPartition, Committed | None], Outcome]:
+    return shard.commit_initial(group_id, offsets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.errors import Code
 from penstock.groups.members import Protocol, size_of
@@ -51,6 +51,20 @@ class Heartbeat:
     generation: int
 
 
+class MemberEpoch(NamedTuple):
+    """For whom somebody commits."""
+
+    member_id: str
+    instance_id: str | None
+    epoch: int
+    """The generation that it knows; -1 if it is no member."""
+
+    @property
+    def is_nobody(self) -> bool:
+        """An administrator, somebody who has assigned himself his partitions, or one who is no longer a member."""
+        return self.epoch < 0 and not self.member_id and self.instance_id is None
+
+
 @dataclass(frozen=True, slots=True)
 class Leaver:
     member_id: str
@@ -91,6 +105,19 @@ class Outcome:
 
     records: list[Any] = field(default_factory=list)
     replies: list[tuple[object, Joined | Synced]] = field(default_factory=list)
+    is_whole: bool = False
+    """The records are one batch whatever their size: after a crash all of them are there or none."""
+    expired: int = 0
+    """Members that are out because they were not heard from in time."""
+    fenced: int = 0
+    """Members that are out because somebody decided so."""
+
+    def take(self, other: Outcome) -> None:
+        """Another one is carried out together with this one."""
+        self.records += other.records
+        self.replies += other.replies
+        self.expired += other.expired
+        self.fenced += other.fenced
 
     def reply(self, token: object | None, answer: Joined | Synced) -> None:
         """Answers a request, if there is one."""

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from penstock.groups.events import Joined, Synced
+from penstock.groups.events import Joined, Sync, Synced
 from penstock.groups.members import Member
+from penstock.groups.pause import NOT_PAUSED, Pause
 from penstock.groups.roster import Roster
+from penstock.protocol.messages.consumer_protocol import PROTOCOL_TYPE
+
+_STREAMS = "stream"
+"""The protocol of Kafka Streams, whose plans name tasks beside partitions and must agree with themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +26,10 @@ class GroupRecord:
     leader: str | None
     changed_ms: int
     members: tuple[Member, ...]
+    withheld: Pause = NOT_PAUSED
+    """What of the members' assignments they were not handed."""
+    is_reset: bool = False
+    """Its members were put out because the offsets were set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +40,21 @@ class Generation:
     protocol_type: str = ""
     protocol: str | None = None
     leader: str | None = None
+    withheld: Pause = NOT_PAUSED
+
+    @classmethod
+    def of(cls, record: GroupRecord) -> Generation:
+        return cls(
+            number=record.generation,
+            protocol_type=record.protocol_type,
+            protocol=record.protocol,
+            leader=record.leader,
+            withheld=record.withheld,
+        )
+
+    def is_of(self, event: Sync) -> bool:
+        """Whether a member that says what was agreed upon says the same."""
+        return event.protocol_type in (None, self.protocol_type) and event.protocol in (None, self.protocol)
 
     def joined(self, member: Member, roster: Roster, *, skip_assignment: bool = False) -> Joined:
         """What a member is told at the end of a rebalance; its leader is told of everybody."""
@@ -49,7 +73,8 @@ class Generation:
         )
 
     def synced(self, assignment: bytes) -> Synced:
-        return Synced(protocol_type=self.protocol_type, protocol=self.protocol, assignment=assignment)
+        handed_out = self.withheld.without(assignment)
+        return Synced(protocol_type=self.protocol_type, protocol=self.protocol, assignment=handed_out)
 
     def record(
         self, group_id: str, roster: Roster, now_ms: int, plan: Mapping[str, bytes] | None = None
@@ -62,6 +87,7 @@ class Generation:
             protocol=self.protocol,
             leader=self.leader,
             changed_ms=now_ms,
+            withheld=self.withheld,
             members=tuple(
                 Member(
                     member_id=member.member_id,
@@ -76,6 +102,15 @@ class Generation:
                 for member in roster
             ),
         )
+
+    def next_empty(self) -> Generation:
+        """The generation after this one, if nobody is in it."""
+        return replace(self, number=self.number + 1, protocol=None, leader=None, withheld=NOT_PAUSED)
+
+    def withholding(self, pause: Pause) -> Generation:
+        """Handed out under a pause, if its plan is about partitions and nothing else."""
+        is_of_consumers = self.protocol_type == PROTOCOL_TYPE and self.protocol != _STREAMS
+        return replace(self, withheld=pause if is_of_consumers else NOT_PAUSED)
 
     def led_by(self, leader: str | None) -> Generation:
         return replace(self, leader=leader)

@@ -19,8 +19,7 @@ class Committed(NamedTuple):
     """A time after which it is void, set by clients that still ask for it; -1: the broker's own rule counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRecord:
+class OffsetRecord(NamedTuple):
     """A commit, or with None its removal, as it is written to the log."""
 
     group_id: str

@@ -6,11 +6,16 @@ Kafka's format, so that tools which read `__consumer_offsets` (lag monitors, con
 from __future__ import annotations
 
 import logging
+import struct
+from functools import lru_cache
 
 from penstock.errors import ProtocolError
+from penstock.groups import consumer_formats
+from penstock.groups.consumer_records import ConsumerRecord
 from penstock.groups.generation import GroupRecord
 from penstock.groups.members import Member, Protocol
 from penstock.groups.offsets import Committed, GroupTombstone, OffsetRecord
+from penstock.groups.pause import Pause
 from penstock.groups.shard import Record
 from penstock.ids import TopicPartition
 from penstock.logs import fields
@@ -28,18 +33,28 @@ from penstock.replication.statelog import StateRecord
 
 logger = logging.getLogger(__name__)
 
+_OFFSET_VERSION = 3
 _EXPIRING_OFFSET_VERSION = 1
 """The only version of a commit that has a time of expiry of its own."""
+_TAGGED_GROUP_VERSION = 4
+"""The first version of a group that can say what was withheld, and that it was reset."""
+_PARTITION = struct.Struct(">i").pack
+"""The end of a commit's key."""
+_COMMIT_HEAD = struct.Struct(">hqih").pack
+_COMMIT_TIME = struct.Struct(">q").pack
+"""Around its metadata, a commit: version, offset, leader epoch, length of the metadata; when it was made."""
+_PREFIXES_KEPT = 4096
 
 
 def encode(record: Record) -> StateRecord:
+    if isinstance(record, OffsetRecord):  # by far the most
+        group_id, (topic, partition), committed = record
+        key = _key_prefix(group_id, topic) + _PARTITION(partition)
+        return StateRecord(key, None if committed is None else _commit(committed))
+    if isinstance(record, ConsumerRecord):
+        return consumer_formats.encode(record)
     if isinstance(record, GroupTombstone):
         return StateRecord(GROUP_METADATA.key.encode(GroupMetadataKey(group=record.group_id)), None)
-    if isinstance(record, OffsetRecord):
-        key = OFFSET_COMMIT.key.encode(
-            OffsetCommitKey(group=record.group_id, topic=record.at.topic, partition=record.at.partition)
-        )
-        return StateRecord(key, None if record.committed is None else _commit(record.committed))
     return StateRecord(GROUP_METADATA.key.encode(GroupMetadataKey(group=record.group_id)), _group(record))
 
 
@@ -54,23 +69,27 @@ def decode(record: StateRecord) -> Record | None:
         if kind is GROUP_METADATA:
             group_id = GROUP_METADATA.key.decode(record.key).group
             return GroupTombstone(group_id) if record.value is None else _group_record(group_id, record.value)
+        return consumer_formats.decode(kind, record)
     except ProtocolError as error:
         logger.error("record of the internal topic not understood", extra=fields(error=str(error)))
         return None
-    return None
+
+
+@lru_cache(_PREFIXES_KEPT)
+def _key_prefix(group_id: str, topic: str) -> bytes:
+    """The key of a commit up to the partition, which most commits share with others."""
+    return OFFSET_COMMIT.key.encode(OffsetCommitKey(group=group_id, topic=topic, partition=0))[:-4]
 
 
 def _commit(committed: Committed) -> bytes:
+    offset, leader_epoch, metadata, committed_ms, expire_ms = committed
+    if expire_ms < 0:
+        raw = metadata.encode()
+        return _COMMIT_HEAD(_OFFSET_VERSION, offset, leader_epoch, len(raw)) + raw + _COMMIT_TIME(committed_ms)
     value = OffsetCommitValue(
-        offset=committed.offset,
-        leader_epoch=committed.leader_epoch,
-        metadata=committed.metadata,
-        commit_timestamp=committed.committed_ms,
-        expire_timestamp=committed.expire_ms,
+        offset=offset, metadata=metadata, commit_timestamp=committed_ms, expire_timestamp=expire_ms
     )
-    if committed.expire_ms >= 0:
-        return OFFSET_COMMIT.value.encode(value, _EXPIRING_OFFSET_VERSION)
-    return OFFSET_COMMIT.value.encode(value)
+    return OFFSET_COMMIT.value.encode(value, _EXPIRING_OFFSET_VERSION)
 
 
 def _committed(data: bytes) -> Committed:
@@ -80,28 +99,30 @@ def _committed(data: bytes) -> Committed:
 
 def _group(record: GroupRecord) -> bytes:
     protocol = record.protocol or ""
-    return GROUP_METADATA.value.encode(
-        GroupMetadataValue(
-            protocol_type=record.protocol_type,
-            generation=record.generation,
-            protocol=record.protocol,
-            leader=record.leader,
-            current_state_timestamp=record.changed_ms,
-            members=tuple(
-                MemberMetadata(
-                    member_id=member.member_id,
-                    group_instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    rebalance_timeout=member.rebalance_timeout_ms,
-                    session_timeout=member.session_timeout_ms,
-                    subscription=member.metadata_of(protocol),
-                    assignment=member.assignment,
-                )
-                for member in record.members
-            ),
-        )
+    value = GroupMetadataValue(
+        protocol_type=record.protocol_type,
+        generation=record.generation,
+        protocol=record.protocol,
+        leader=record.leader,
+        current_state_timestamp=record.changed_ms,
+        members=tuple(
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata_of(protocol),
+                assignment=member.assignment,
+            )
+            for member in record.members
+        ),
+        withheld_topics=record.withheld.names,
+        is_reset=record.is_reset,
     )
+    has_tags = record.is_reset or bool(value.withheld_topics)
+    return GROUP_METADATA.value.encode(value, _TAGGED_GROUP_VERSION if has_tags else None)
 
 
 def _group_record(group_id: str, data: bytes) -> GroupRecord:
@@ -113,6 +134,8 @@ def _group_record(group_id: str, data: bytes) -> GroupRecord:
         protocol=value.protocol,
         leader=value.leader,
         changed_ms=value.current_state_timestamp,
+        withheld=Pause.of_names(value.withheld_topics),
+        is_reset=value.is_reset,
         members=tuple(
             Member(
                 member_id=member.member_id,

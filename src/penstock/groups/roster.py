@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
+from penstock.errors import Code
+from penstock.groups.events import Joined, Outcome, Synced
 from penstock.groups.members import Member, Protocol
 
 
@@ -67,6 +70,34 @@ class Roster:
         self.joining += (token is not None) - (before is not None)
         member.join_token = token
         return before
+
+    def heard(self, now_ms: int) -> None:
+        """Everybody's session begins anew."""
+        for member in self:
+            member.heard(now_ms)
+
+    def answer_waiting(self, outcome: Outcome, code: Code) -> None:
+        """Nobody waits any more."""
+        for member in self:
+            outcome.reply(self.await_join(member, None), Joined(code=code, member_id=member.member_id))
+            outcome.reply(member.sync_token, Synced(code=code))
+            member.sync_token = None
+
+    def successor(self, saved: Iterable[Member], now_ms: int) -> Roster:
+        """The members that are in the log, with what is known of them here."""
+        members = []
+        for found in saved:
+            member = replace(found)
+            before = self.by_id.get(found.member_id)
+            if before is None or before.sync_token is not None:
+                member.heard(now_ms)
+            else:
+                member.expires_ms = before.expires_ms
+            if before is not None:
+                member.is_new, member.has_synced = before.is_new, before.has_synced
+                member.join_token = before.join_token
+            members.append(member)
+        return Roster(members)
 
     def supports(self, names: Iterable[str]) -> bool:
         """Whether one of these protocols is known to everybody."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from penstock.errors import Code
 from penstock.groups.events import Join
+from penstock.groups.members import Member
 from penstock.groups.roster import Roster
 
 
@@ -24,6 +25,27 @@ class GroupRules:
     """A fresh member id from the client's id or the member's instance id."""
     new_member_join_ms: int = 300_000
     """How long a new member is taken to wait for its first generation; nobody hears from it meanwhile."""
+    consumer_session_timeout_ms: int = 45_000
+    """In the new protocol the broker says how long a session is, and how often members are to be heard."""
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The first is used where nobody asks for another."""
+    max_pattern_length: int = 512
+    """Of an expression that topics are found by."""
+
+    def new_member(self, event: Join, member_id: str, now_ms: int) -> Member:
+        return Member(
+            member_id=member_id,
+            instance_id=event.instance_id,
+            client_id=event.client_id,
+            client_host=event.client_host,
+            session_timeout_ms=event.session_timeout_ms,
+            rebalance_timeout_ms=event.rebalance_timeout_ms,
+            protocols=event.protocols,
+            expires_ms=now_ms + self.new_member_join_ms,
+            is_new=True,
+            has_synced=False,
+        )
 
     def refusal(self, event: Join, roster: Roster) -> Code | None:
         """Why there is no place for a member, new or known, in a group."""

@@ -8,75 +8,111 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Mapping
 
-from penstock.errors import Code
-from penstock.groups.classic import ClassicGroup, GroupState
-from penstock.groups.events import Heartbeat, Join, Joined, Leaver, Outcome, Sync, Synced
-from penstock.groups.generation import GroupRecord
+from penstock.cluster.metadata import MetadataImage
+from penstock.errors import ApiError, Code
+from penstock.groups import bridge, kinds
+from penstock.groups.classic import ClassicGroup
+from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
+from penstock.groups.consumer_records import ConsumerRecord, EpochRecord, is_removal
+from penstock.groups.entry import enter
+from penstock.groups.events import Heartbeat, Join, Joined, Leaver, MemberEpoch, Outcome, Sync, Synced
+from penstock.groups.generation import Generation, GroupRecord
+from penstock.groups.kinds import Group
+from penstock.groups.ledger import Ledger
 from penstock.groups.offsets import Committed, GroupTombstone, OffsetRecord
+from penstock.groups.pause import NOT_PAUSED, Pause
 from penstock.groups.rules import GroupRules, OffsetRules
-from penstock.groups.subscription import topics_of_all
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.consumer_protocol import PROTOCOL_TYPE
 
-Record = GroupRecord | OffsetRecord | GroupTombstone
+Record = GroupRecord | ConsumerRecord | OffsetRecord | GroupTombstone
 
 
 class Shard:
     """Groups by name."""
 
-    def __init__(self, group_rules: GroupRules, offset_rules: OffsetRules) -> None:
+    def __init__(self, group_rules: GroupRules, offset_rules: OffsetRules, image: MetadataImage) -> None:
         self._group_rules = group_rules
         self._offset_rules = offset_rules
-        self.groups: dict[str, ClassicGroup] = {}
-        self.offsets: dict[str, dict[TopicPartition, Committed]] = {}
+        self.image = image
+        """The topics as they are; its owner brings a new one when they change."""
+        self.groups: dict[str, Group] = {}
+        self.offsets = Ledger(offset_rules)
         self._timers: list[tuple[int, str]] = []
         """When to look at which group, a heap; an entry counts if `_timed` agrees with it."""
         self._timed: dict[str, int] = {}
+        self._pauses: dict[str, Pause] = {}
+        """Of groups that are here and of those that may come."""
 
-    def apply(self, record: Record, now_ms: int) -> None:
-        """Takes in a record that is in the log."""
-        if isinstance(record, GroupRecord):
+    def apply(self, record: Record, now_ms: int, pending_for: int | None = None) -> None:
+        """Takes in a record that is in the log; a commit may be pending for the end of a producer's transaction."""
+        if isinstance(record, OffsetRecord):  # by far the most
+            if pending_for is None:
+                self.offsets.apply(record)
+            else:
+                self.offsets.apply_pending(pending_for, record)
+        elif isinstance(record, GroupRecord):
             group = self._group(record.group_id)
             group.apply(record, now_ms)
             self._set_timer(group)
         elif isinstance(record, GroupTombstone):
-            self.groups.pop(record.group_id, None)
-        elif record.committed is not None:
-            self.offsets.setdefault(record.group_id, {})[record.at] = record.committed
+            if isinstance(self.groups.get(record.group_id), ClassicGroup):
+                del self.groups[record.group_id]
         else:
-            held = self.offsets.get(record.group_id, {})
-            held.pop(record.at, None)
-            if not held:
-                self.offsets.pop(record.group_id, None)
+            self._apply_to_consumers(record, now_ms)
 
-    def loaded(self, now_ms: int) -> None:
+    def loaded(self, now_ms: int) -> Outcome:
         """All records are in: from now on members can be heard."""
+        outcome = Outcome()
         for group in self.groups.values():
-            group.restart_sessions(now_ms)
+            outcome.take(group.restart_sessions(now_ms))
             self._set_timer(group)
+        return outcome
 
     def not_written(self, records: Iterable[Record], now_ms: int) -> Outcome:
         """These could not be appended; who waited for them was told so."""
         outcome = Outcome()
         for record in records:
             group = self.groups.get(record.group_id)
-            if isinstance(record, GroupRecord) and group is not None:
+            if isinstance(record, GroupRecord) and isinstance(group, ClassicGroup):
                 outcome = group.not_written(now_ms)
                 self._set_timer(group)
         return outcome
 
     def join(self, group_id: str, event: Join, now_ms: int) -> Outcome:
         outcome = Outcome()
-        if group_id not in self.groups and event.member_id:
+        known = self.groups.get(group_id)
+        if isinstance(known, ConsumerGroup) and known.members:
+            outcome = bridge.join(known, event, self._group_rules, self.image, now_ms)
+            self._set_timer(known)
+            return outcome
+        if (known is None or isinstance(known, ConsumerGroup)) and event.member_id:
             outcome.reply(event.token, Joined(code=Code.UNKNOWN_MEMBER_ID, member_id=event.member_id))
             return outcome
         if not self._has_room_for(group_id):
             outcome.reply(event.token, Joined(code=Code.GROUP_MAX_SIZE_REACHED))
             return outcome
         group = self._group(group_id)
-        outcome = group.join(event, now_ms)
+        if isinstance(known, ConsumerGroup):
+            group.generation = Generation(number=known.state.epoch)
+            outcome.records += known.state.removal()
+        outcome.take(group.join(event, now_ms))
         self._tidy(group)
         return outcome
+
+    def consumer_heartbeat(
+        self, group_id: str, event: ConsumerHeartbeat, now_ms: int
+    ) -> tuple[HeartbeatAnswer, Outcome]:
+        """Raises ApiError if the member is refused."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            answered = group.heartbeat(event, self.image, now_ms)
+            self._set_timer(group)
+            return answered
+        if not self._has_room_for(group_id):
+            raise ApiError(Code.GROUP_MAX_SIZE_REACHED, "There are too many groups.")
+        return enter(group, self._new_consumer_group(group_id), event, self._group_rules, self.image, now_ms)
 
     def sync(self, group_id: str, event: Sync, now_ms: int) -> Outcome:
         group = self.groups.get(group_id)
@@ -84,16 +120,26 @@ class Shard:
             outcome = Outcome()
             outcome.reply(event.token, Synced(code=Code.UNKNOWN_MEMBER_ID))
             return outcome
+        if isinstance(group, ConsumerGroup):
+            outcome = bridge.sync(group, event, self.image, now_ms)
+            self._set_timer(group)
+            return outcome
         return group.sync(event, now_ms)
 
     def heartbeat(self, group_id: str, event: Heartbeat, now_ms: int) -> Code:
         group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            code = bridge.heartbeat(group, event, now_ms)
+            self._set_timer(group)
+            return code
         return Code.UNKNOWN_MEMBER_ID if group is None else group.heartbeat(event, now_ms)
 
     def leave(self, group_id: str, leavers: tuple[Leaver, ...], now_ms: int) -> tuple[list[Code], Outcome]:
         group = self.groups.get(group_id)
         if group is None:
             return [Code.UNKNOWN_MEMBER_ID] * len(leavers), Outcome()
+        if isinstance(group, ConsumerGroup):
+            return bridge.leave(group, leavers, self.image, now_ms)
         codes, outcome = group.leave(leavers, now_ms)
         self._tidy(group)
         return codes, outcome
@@ -101,35 +147,69 @@ class Shard:
     def commit(
         self,
         group_id: str,
-        member: tuple[str, str | None, int],
+        member: MemberEpoch,
         offsets: Mapping[TopicPartition, Committed],
         now_ms: int,
+        *,
+        in_transaction: bool = False,
     ) -> tuple[Code | None, dict[TopicPartition, Code], Outcome]:
-        """A refusal of the whole commit, or an answer for each partition. `member`: id, instance id, generation."""
-        refusal = self._commit_refusal(group_id, *member)
+        """A refusal of the whole commit, or an answer for each partition."""
         outcome = Outcome()
-        codes: dict[TopicPartition, Code] = {}
+        refusal = self._commit_refusal(group_id, member, now_ms, in_transaction=in_transaction)
         if refusal is not None:
-            return refusal, codes, outcome
+            return refusal, {}, outcome
         group = self.groups.get(group_id)
-        if group is not None and member[0] in group.members:
-            group.members[member[0]].heard(now_ms)
-        held = self.offsets.get(group_id, {})
-        room = self._offset_rules.max_offsets - len(held)
-        for at, committed in offsets.items():
-            if len(committed.metadata) > self._offset_rules.max_metadata_bytes:
-                codes[at] = Code.OFFSET_METADATA_TOO_LARGE
-            elif at not in held and room < 1:
-                codes[at] = Code.INVALID_COMMIT_OFFSET_SIZE
-            else:
-                room -= at not in held
-                codes[at] = Code.NONE
-                outcome.records.append(OffsetRecord(group_id, at, committed))
+        if group is not None:
+            kinds.heard(group, member.member_id, now_ms)
+        codes, records = self.offsets.admit(group_id, offsets)
+        outcome.records += records
         return None, codes, outcome
+
+    def reset(
+        self, group_id: str, offsets: Mapping[TopicPartition, Committed], now_ms: int
+    ) -> tuple[Code | None, dict[TopicPartition, Code], Outcome]:
+        """Sets offsets and puts the members out, both or neither; if one partition is refused, all are."""
+        if not self._has_room_for(group_id):
+            return Code.INVALID_COMMIT_OFFSET_SIZE, {}, Outcome()
+        codes, records = self.offsets.admit(group_id, offsets)
+        if len(records) < len(offsets):
+            refused = {at: code or Code.OPERATION_NOT_ATTEMPTED for at, code in codes.items()}
+            return None, refused, Outcome()
+        group = self.groups.get(group_id)
+        outcome = group.fence_all(now_ms) if group is not None and group.members else Outcome()
+        outcome.records += records
+        outcome.is_whole = True
+        return None, codes, outcome
+
+    def commit_initial(
+        self, group_id: str, offsets: Mapping[TopicPartition, Committed]
+    ) -> tuple[dict[TopicPartition, Committed | None], Outcome]:
+        """Where a group shall begin: commits what has no offset yet, if it has members; gives what there is then."""
+        outcome = Outcome()
+        held = self.fetch(group_id, offsets)
+        group = self.groups.get(group_id)
+        if group is not None and group.members:
+            missing = {at: offset for at, offset in offsets.items() if held[at] is None}
+            codes, records = self.offsets.admit(group_id, missing)
+            outcome.records += records
+            held |= {at: offset for at, offset in missing.items() if codes[at] is Code.NONE}
+        return held, outcome
+
+    def pause(self, group_id: str, pause: Pause, now_ms: int) -> Outcome:
+        """What a group's members receive has been decided, whether there is such a group already or not."""
+        self._pauses.pop(group_id, None)
+        if pause != NOT_PAUSED:
+            self._pauses[group_id] = pause
+        group = self.groups.get(group_id)
+        if group is None:
+            return Outcome()
+        outcome = group.set_pause(pause, now_ms)
+        self._set_timer(group)
+        return outcome
 
     def fetch(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> dict[TopicPartition, Committed | None]:
         """The committed offsets of the wanted partitions, of all if None."""
-        held = self.offsets.get(group_id, {})
+        held = self.offsets.of(group_id)
         return dict(held) if wanted is None else {at: held.get(at) for at in wanted}
 
     def delete_group(self, group_id: str) -> tuple[Code, Outcome]:
@@ -137,11 +217,11 @@ class Shard:
         outcome = Outcome()
         if group is None and group_id not in self.offsets:
             return Code.GROUP_ID_NOT_FOUND, outcome
-        if group is not None and group.state is not GroupState.EMPTY:
+        if group is not None and not kinds.is_empty(group):
             return Code.NON_EMPTY_GROUP, outcome
-        outcome.records += [OffsetRecord(group_id, at, None) for at in self.offsets.get(group_id, {})]
+        outcome.records += self.offsets.removals(group_id)
         if group is not None:
-            outcome.records.append(GroupTombstone(group_id))
+            outcome.records += kinds.removal(group)
         return Code.NONE, outcome
 
     def delete_offsets(
@@ -153,10 +233,10 @@ class Shard:
         group = self.groups.get(group_id)
         if group is None and group_id not in self.offsets:
             return Code.GROUP_ID_NOT_FOUND, codes, outcome
-        if group is not None and group.members and group.generation.protocol_type != PROTOCOL_TYPE:
+        if group is not None and group.members and kinds.protocol_type(group) != PROTOCOL_TYPE:
             return Code.NON_EMPTY_GROUP, codes, outcome
-        held = self.offsets.get(group_id, {})
-        subscribed = _subscribed(group)
+        held = self.offsets.of(group_id)
+        subscribed = frozenset() if group is None else kinds.subscribed(group, self.image)
         for at in dict.fromkeys(wanted):
             if subscribed is None or at.topic in subscribed:
                 codes[at] = Code.GROUP_SUBSCRIBED_TO_TOPIC
@@ -168,21 +248,18 @@ class Shard:
 
     def forget_topics(self, is_gone: Callable[[str], bool]) -> Outcome:
         """The offsets of topics that are gone go with them."""
-        outcome = Outcome()
-        for group_id, held in self.offsets.items():
-            outcome.records += [OffsetRecord(group_id, at, None) for at in held if is_gone(at.topic)]
-        return outcome
+        return Outcome(records=[*self.offsets.removals_of_topics(is_gone)])
 
     def expire(self, now_ms: int) -> Outcome:
         """Removes offsets that are void, and groups of which nothing is left."""
         outcome = Outcome()
-        for group_id in self.groups.keys() | self.offsets.keys():
+        for group_id in {*self.groups, *self.offsets.group_ids}:
             group = self.groups.get(group_id)
-            held = self.offsets.get(group_id, {})
-            expired = self._void(group, held, now_ms)
+            expired = self._void(group_id, group, now_ms)
             outcome.records += [OffsetRecord(group_id, at, None) for at in expired]
-            if group is not None and group.is_idle and len(expired) == len(held):
-                outcome.records.append(GroupTombstone(group_id))
+            is_all = len(expired) == len(self.offsets.of(group_id)) and not self.offsets.pending(group_id)
+            if group is not None and kinds.is_idle(group) and is_all:
+                outcome.records += kinds.removal(group)
         return outcome
 
     def is_due(self, now_ms: int) -> bool:
@@ -200,7 +277,10 @@ class Shard:
         outcomes = []
         for group_id in due:
             group = self.groups.get(group_id)
-            if group is not None:
+            if isinstance(group, ConsumerGroup):
+                outcomes.append(group.tick(self.image, now_ms))
+                self._set_timer(group)
+            elif group is not None:
                 outcomes.append(group.tick(now_ms))
                 self._tidy(group)
         return outcomes
@@ -209,14 +289,35 @@ class Shard:
         """The shard is no longer ours: whoever waits is told."""
         outcome = Outcome()
         for group in self.groups.values():
-            outcome.replies += group.abandon(code).replies
+            if isinstance(group, ClassicGroup):
+                outcome.replies += group.abandon(code).replies
         return outcome
 
     def _group(self, group_id: str) -> ClassicGroup:
         found = self.groups.get(group_id)
-        if found is None:
+        if not isinstance(found, ClassicGroup):
             found = self.groups[group_id] = ClassicGroup(group_id, self._group_rules)
+            found.pause = self._pauses.get(group_id, NOT_PAUSED)
         return found
+
+    def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
+        group = ConsumerGroup(group_id, self._group_rules)
+        group.take_settings(self.image)
+        group.pause = self._pauses.get(group_id, NOT_PAUSED)
+        return group
+
+    def _apply_to_consumers(self, record: ConsumerRecord, now_ms: int) -> None:
+        """What is written last says of which kind a group is; what takes something back makes no group."""
+        group = self.groups.get(record.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if is_removal(record):
+                return
+            group = self.groups[record.group_id] = self._new_consumer_group(record.group_id)
+        if isinstance(record, EpochRecord) and record.epoch is None:
+            del self.groups[record.group_id]
+            return
+        group.apply(record, now_ms)
+        self._set_timer(group)
 
     def _has_room_for(self, group_id: str) -> bool:
         is_known = group_id in self.groups or group_id in self.offsets
@@ -229,56 +330,29 @@ class Shard:
         else:
             self._set_timer(group)
 
-    def _set_timer(self, group: ClassicGroup) -> None:
-        if group.due_ms is not None and group.due_ms < self._timed.get(group.group_id, 1 << 63):
-            self._timed[group.group_id] = group.due_ms
-            heapq.heappush(self._timers, (group.due_ms, group.group_id))
+    def _set_timer(self, group: Group) -> None:
+        due_ms = kinds.due_ms(group)
+        if due_ms is not None and due_ms < self._timed.get(group.group_id, 1 << 63):
+            self._timed[group.group_id] = due_ms
+            heapq.heappush(self._timers, (due_ms, group.group_id))
 
-    def _commit_refusal(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> Code | None:
+    def _commit_refusal(self, group_id: str, member: MemberEpoch, now_ms: int, *, in_transaction: bool) -> Code | None:
         group = self.groups.get(group_id)
         if not self._has_room_for(group_id):
             return Code.INVALID_COMMIT_OFFSET_SIZE
-        if generation < 0 and (group is None or group.state is GroupState.EMPTY):
-            # Somebody who has assigned himself his partitions, or an administrator.
-            return None
+        if member.epoch < 0 and (group is None or kinds.is_empty(group)):
+            # Somebody who has assigned himself his partitions, or an administrator; or one that a reset has put out.
+            return Code.UNKNOWN_MEMBER_ID if group is not None and group.guard.is_on(now_ms) else None
         if group is None:
             return Code.UNKNOWN_MEMBER_ID if group_id in self.offsets else Code.GROUP_ID_NOT_FOUND
-        if generation < 0 and not member_id and instance_id is None:
-            return Code.UNKNOWN_MEMBER_ID
-        refusal = group.check(member_id, instance_id, generation)
-        if refusal is None and group.state is GroupState.COMPLETING:
-            return Code.REBALANCE_IN_PROGRESS
-        return refusal
+        return kinds.commit_refusal(group, member, in_transaction=in_transaction)
 
-    def _void(
-        self, group: ClassicGroup | None, held: Mapping[TopicPartition, Committed], now_ms: int
-    ) -> list[TopicPartition]:
-        """Offsets that nobody will come back for (KIP-211), also those of topics that a group has left behind."""
+    def _void(self, group_id: str, group: Group | None, now_ms: int) -> list[TopicPartition]:
+        """Offsets that nobody will come back for, also those of topics that a group has left behind."""
         subscribed: frozenset[str] | None = frozenset()
         since_ms = -1
-        if group is not None and group.state is GroupState.EMPTY:
-            since_ms = group.changed_ms
+        if group is not None and kinds.is_empty(group):
+            since_ms = kinds.empty_since_ms(group)
         elif group is not None:
-            subscribed = _subscribed(group) if group.state is GroupState.STABLE else None
-        if subscribed is None:
-            return []
-        return [
-            at
-            for at, committed in held.items()
-            if at.topic not in subscribed and now_ms >= self._void_from_ms(committed, since_ms)
-        ]
-
-    def _void_from_ms(self, committed: Committed, since_ms: int) -> int:
-        if committed.expire_ms >= 0:
-            return committed.expire_ms
-        return max(since_ms, committed.committed_ms) + self._offset_rules.retention_ms
-
-
-def _subscribed(group: ClassicGroup | None) -> frozenset[str] | None:
-    """The topics that a group's members read; None where only they know."""
-    if group is None or not group.members:
-        return frozenset()
-    agreed = group.generation
-    if agreed.protocol_type != PROTOCOL_TYPE or agreed.protocol is None:
-        return None
-    return topics_of_all(group.members.values(), agreed.protocol)
+            subscribed = kinds.subscribed(group, self.image) if kinds.has_settled(group) else None
+        return [] if subscribed is None else self.offsets.void(group_id, subscribed, since_ms, now_ms)

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 from penstock.clock import Clock
-from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
+from penstock.errors import ProtocolError
+from penstock.protocol.messages.transaction_records import COMMIT, CONTROL_RECORD_KEY
+from penstock.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, read_header
 from penstock.records.records import Record, build_batch, records_block, walk
 from penstock.replication.partition import ALL_IN_SYNC, Partition
 from penstock.storage.contract import Slice
@@ -23,6 +25,38 @@ class StateRecord(NamedTuple):
     value: bytes | None
 
 
+class Transaction(NamedTuple):
+    """In whose name records are written that count only if a transaction is committed."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: int
+    """The log's guard of the producer, taken before the coordinator said that the transaction is going on."""
+
+
+class StateBatch(NamedTuple):
+    """A batch of the log: records, or the end of a transaction."""
+
+    header: BatchHeader
+    records: list[StateRecord]
+
+    @property
+    def pending_for(self) -> int | None:
+        """The producer whose transaction decides whether these count."""
+        is_pending = self.header.is_transactional and not self.header.is_control
+        return self.header.producer_id if is_pending else None
+
+    @property
+    def is_commit(self) -> bool | None:
+        """Whether it commits or aborts its producer's transaction; None if it does neither."""
+        if not self.header.is_control or not self.records:
+            return None
+        try:
+            return CONTROL_RECORD_KEY.decode(self.records[0].key).type == COMMIT
+        except ProtocolError:
+            return None
+
+
 class StateLog:
     """Reads and writes the records of one partition."""
 
@@ -30,7 +64,7 @@ class StateLog:
         self.partition = partition
         self._clock = clock
 
-    async def replay(self) -> AsyncIterator[tuple[BatchHeader, list[StateRecord]]]:
+    async def replay(self) -> AsyncIterator[StateBatch]:
         """Every batch of the log, in order; lets others run in between."""
         offset = self.partition.log.start_offset
         while offset < self.partition.high_watermark:
@@ -41,18 +75,25 @@ class StateLog:
                 header = read_header(data, position)
                 batch = data[position : position + header.size]
                 if header.last_offset >= offset:
-                    yield header, _records(batch, header)
+                    yield StateBatch(header, _records(batch, header))
                     offset = header.next_offset
                 position += header.size
             if position == 0:
                 return
             await asyncio.sleep(0)
 
-    async def append(self, records: Sequence[StateRecord]) -> None:
+    async def append(self, records: Sequence[StateRecord], transaction: Transaction | None = None) -> None:
         """Appends all records as one batch: after a crash all of them are there or none."""
         now_ms = self._clock.now_ms()
-        batch = build_batch(Record(record.key, record.value, (), now_ms) for record in records)
-        await self.partition.append(memoryview(batch), ALL_IN_SYNC)
+        written = [Record(key, value, (), now_ms) for key, value in records]
+        if transaction is None:
+            await self.partition.append(memoryview(build_batch(written)), ALL_IN_SYNC, is_own=True)
+            return
+        producer_id, producer_epoch, guard = transaction
+        batch = build_batch(
+            written, producer_id=producer_id, producer_epoch=producer_epoch, attributes=TRANSACTIONAL_BIT
+        )
+        await self.partition.append(memoryview(batch), ALL_IN_SYNC, guard=guard, is_own=True)
 
 
 def _content(found: Slice) -> list[bytes]:

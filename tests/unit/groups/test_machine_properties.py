@@ -11,14 +11,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.errors import Code
 from penstock.groups.classic import GroupState
-from penstock.groups.events import Heartbeat, Join, Joined, Leaver, Outcome, Sync, Synced
+from penstock.groups.events import Heartbeat, Join, Joined, Leaver, MemberEpoch, Outcome, Sync, Synced
 from penstock.groups.members import Protocol
 from penstock.groups.offsets import Committed
-from penstock.groups.records import decode, encode
+from penstock.groups.pause import NOT_PAUSED, Pause
+from penstock.groups.records import encode
 from penstock.groups.rules import GroupRules, OffsetRules
 from penstock.groups.shard import Shard
 from penstock.ids import TopicPartition
 from penstock.replication.statelog import StateRecord
+from support.consumer_words import image_of
+from support.shards import replayed
 
 MAX_MEMBERS = 4
 LONGEST_MS = 60_000
@@ -49,6 +52,9 @@ class Groups(RuleBasedStateMachine):
         """Requests that are not answered yet."""
         self.tokens = 0
         self.generation = 0
+        self.pause = NOT_PAUSED
+        self.put_out: set[str] = set()
+        """Members that a reset has put out."""
         self.shard = self.fresh_shard()
 
     def fresh_shard(self) -> Shard:
@@ -61,7 +67,8 @@ class Groups(RuleBasedStateMachine):
             new_member_id=self.new_id,
             new_member_join_ms=20_000,
         )
-        return Shard(groups, OffsetRules(max_metadata_bytes=10, retention_ms=50_000, max_offsets=3, max_groups=2))
+        offsets = OffsetRules(max_metadata_bytes=10, retention_ms=50_000, max_offsets=3, max_groups=2)
+        return Shard(groups, offsets, image_of({}, {}, 1))
 
     def new_id(self, name: str) -> str:
         self.ids += 1
@@ -158,9 +165,36 @@ class Groups(RuleBasedStateMachine):
     def commit(self, number: int, partition: int, offset: int) -> None:
         client = self.clients[number]
         offsets = {TopicPartition("t", partition): Committed(offset, -1, "", self.now_ms)}
-        member = (client.member_id, client.instance_id, client.generation)
-        _, _, outcome = self.shard.commit("g", member, offsets, self.now_ms)
+        member = MemberEpoch(client.member_id, client.instance_id, client.generation)
+        refusal, _, outcome = self.shard.commit("g", member, offsets, self.now_ms)
+        assert refusal is not None or client.member_id not in self.put_out
         self.carry_out(outcome)
+
+    @rule(partition=st.integers(0, 5), offset=st.integers(0, 100))
+    def reset(self, partition: int, offset: int) -> None:
+        group = self.shard.groups.get("g")
+        members = set() if group is None else set(group.members)
+        at, before = TopicPartition("t", partition), self.shard.offsets.of("g")
+        had = before.get(at)
+        _, codes, outcome = self.shard.reset("g", {at: Committed(offset, -1, "", self.now_ms)}, self.now_ms)
+        is_done = codes.get(at) is Code.NONE and not self.log_fails
+        self.carry_out(outcome)
+        if not is_done:
+            assert self.shard.offsets.of("g").get(at) == had
+            return
+        assert self.shard.offsets.of("g")[at].offset == offset
+        self.put_out |= members
+        group = self.shard.groups.get("g")
+        assert group is None or not group.members
+        if members:
+            nobody = MemberEpoch("", None, -1)
+            refusal, _, _ = self.shard.commit("g", nobody, {at: Committed(1, -1, "", self.now_ms)}, self.now_ms)
+            assert refusal is Code.UNKNOWN_MEMBER_ID
+
+    @rule(topics=st.sampled_from([(), ("t",), ("t", "u"), ("*",)]))
+    def pause_changes(self, topics: tuple[str, ...]) -> None:
+        self.pause = Pause.of_names(topics)
+        self.carry_out(self.shard.pause("g", self.pause, self.now_ms))
 
     @rule(ms=st.sampled_from([0, 100, 1_000, 10_000]))
     def time_passes(self, ms: int) -> None:
@@ -188,12 +222,8 @@ class Groups(RuleBasedStateMachine):
 
     def replayed(self) -> Shard:
         shard = self.fresh_shard()
-        for written in self.log:
-            record = decode(written)
-            assert record is not None
-            shard.apply(record, self.now_ms)
-        shard.loaded(self.now_ms)
-        return shard
+        shard.pause("g", self.pause, self.now_ms)
+        return replayed(shard, self.log, self.now_ms)
 
     @invariant()
     def a_generation_never_goes_back(self) -> None:
@@ -209,7 +239,7 @@ class Groups(RuleBasedStateMachine):
         for group in self.shard.groups.values():
             assert len(group.members) <= MAX_MEMBERS
             assert len(group._told) <= MAX_MEMBERS
-            assert len(self.shard.offsets.get(group.group_id, {})) <= 3
+            assert len(self.shard.offsets.of(group.group_id)) <= 3
 
     @invariant()
     def a_group_has_a_leader_and_counts_its_members_rightly(self) -> None:
@@ -229,6 +259,12 @@ class Groups(RuleBasedStateMachine):
                 assert not roster.by_id
 
     @invariant()
+    def a_stable_group_has_been_handed_what_it_shall_have(self) -> None:
+        group = self.shard.groups.get("g")
+        if group is not None and group.state is GroupState.STABLE:
+            assert group.generation.withheld == self.pause
+
+    @invariant()
     def nobody_is_handed_what_another_has(self) -> None:
         for group in self.shard.groups.values():
             if group.state is GroupState.STABLE:
@@ -238,7 +274,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def what_was_written_is_what_is_known(self) -> None:
         after = self.replayed()
-        assert after.offsets == self.shard.offsets
+        assert after.offsets.committed == self.shard.offsets.committed
 
     def teardown(self) -> None:
         """Everybody goes quiet: every request is answered, and nobody is left."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from penstock.broker.context import RequestContext
 from penstock.clock import Clock
 from penstock.cluster.controller import Controller
 from penstock.errors import ApiError, Code
 from penstock.groups.coordinator import GroupCoordinator
+from penstock.groups.events import MemberEpoch
 from penstock.groups.offsets import Committed
+from penstock.groups.reset import asks_for_reset
 from penstock.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -38,6 +44,26 @@ _NOT_FOUND_FROM = 9
 """Before, a commit to a group that does not exist is told that its generation is wrong."""
 
 
+class _Asked(NamedTuple):
+    """A topic of a commit: its name, how many partitions it has, and what is answered for one that it has not."""
+
+    topic: OffsetCommitRequestTopic
+    name: str
+    partitions: int
+    unknown: Code
+
+    def answer(self, whole: Code | None, codes: Mapping[TopicPartition, Code]) -> OffsetCommitResponseTopic:
+        """`whole` holds for every partition that there is; if it is None, `codes` has theirs."""
+        answered = []
+        for wanted in self.topic.partitions:
+            index = wanted.partition_index
+            code: Code | None = whole if 0 <= index < self.partitions else self.unknown
+            if code is None:
+                code = codes[TopicPartition(self.name, index)]
+            answered.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
+        return OffsetCommitResponseTopic(name=self.topic.name, topic_id=self.topic.topic_id, partitions=tuple(answered))
+
+
 class CommitHandlers:
     def __init__(self, coordinator: GroupCoordinator, controller: Controller, clock: Clock) -> None:
         self._coordinator = coordinator
@@ -48,51 +74,35 @@ class CommitHandlers:
         now_ms = self._clock.now_ms()
         expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
         offsets: dict[TopicPartition, Committed] = {}
-        refused: dict[tuple[str, TopicId, int], Code] = {}
+        asked: list[_Asked] = []
+        is_complete = True
         for topic in request.topics:
             name, code = self._name_of(topic.name, topic.topic_id, context.version)
+            count = self._partitions_of(name)
+            asked.append(_Asked(topic, name, count, code))
             for wanted in topic.partitions:
-                if not self._exists(name, wanted.partition_index):
-                    refused[topic.name, topic.topic_id, wanted.partition_index] = code
-                    continue
-                offsets[TopicPartition(name, wanted.partition_index)] = Committed(
-                    wanted.committed_offset,
-                    wanted.committed_leader_epoch,
-                    wanted.committed_metadata or "",
-                    now_ms,
-                    expire_ms,
-                )
-        member = (request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
-        whole, codes = await self._commit(request.group_id, member, offsets)
+                index = wanted.partition_index
+                if 0 <= index < count:
+                    offsets[TopicPartition(name, index)] = Committed(
+                        wanted.committed_offset,
+                        wanted.committed_leader_epoch,
+                        wanted.committed_metadata or "",
+                        now_ms,
+                        expire_ms,
+                    )
+                else:
+                    is_complete = False
+        member = MemberEpoch(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+        whole, codes = await self._commit(request.group_id, member, offsets, is_complete=is_complete)
         if whole is Code.GROUP_ID_NOT_FOUND and context.version < _NOT_FOUND_FROM:
             whole = Code.ILLEGAL_GENERATION
-
-        def answer(topic: str, topic_id: TopicId, index: int) -> Code:
-            if (topic, topic_id, index) in refused:
-                return refused[topic, topic_id, index]
-            name, _ = self._name_of(topic, topic_id, context.version)
-            return whole or codes.get(TopicPartition(name, index), Code.NONE)
-
-        return OffsetCommitResponse(
-            topics=tuple(
-                OffsetCommitResponseTopic(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=tuple(
-                        OffsetCommitResponsePartition(
-                            partition_index=wanted.partition_index,
-                            error_code=answer(topic.name, topic.topic_id, wanted.partition_index),
-                        )
-                        for wanted in topic.partitions
-                    ),
-                )
-                for topic in request.topics
-            )
-        )
+        if whole is None and not any(codes.values()):
+            whole = Code.NONE
+        return OffsetCommitResponse(topics=tuple(topic.answer(whole, codes) for topic in asked))
 
     async def offset_fetch(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
         if context.version >= _MANY_GROUPS_FROM:
-            groups = [await self._fetch(group, context.version) for group in request.groups]
+            groups = [await self._fetch(group, context.version, request.require_stable) for group in request.groups]
             return OffsetFetchResponse(groups=tuple(groups))
         wanted = (
             None
@@ -102,7 +112,8 @@ class CommitHandlers:
                 for topic in request.topics
             )
         )
-        group = await self._fetch(OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted), context.version)
+        asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted)
+        group = await self._fetch(asked, context.version, request.require_stable)
         return OffsetFetchResponse(
             topics=tuple(
                 OffsetFetchResponseTopic(name=topic.name, partitions=topic.partitions) for topic in group.topics
@@ -124,7 +135,7 @@ class CommitHandlers:
             return OffsetDeleteResponse(error_code=code)
 
         def result(name: str, index: int) -> OffsetDeleteResponsePartition:
-            known = self._exists(name, index)
+            known = 0 <= index < self._partitions_of(name)
             error = codes[TopicPartition(name, index)] if known else Code.UNKNOWN_TOPIC_OR_PARTITION
             return OffsetDeleteResponsePartition(partition_index=index, error_code=error)
 
@@ -139,42 +150,65 @@ class CommitHandlers:
         )
 
     async def _commit(
-        self, group_id: str, member: tuple[str, str | None, int], offsets: dict[TopicPartition, Committed]
+        self, group_id: str, member: MemberEpoch, offsets: dict[TopicPartition, Committed], *, is_complete: bool
     ) -> tuple[Code | None, dict[TopicPartition, Code]]:
         try:
+            if member.is_nobody and asks_for_reset(offset.metadata for offset in offsets.values()):
+                if not is_complete:
+                    return Code.OPERATION_NOT_ATTEMPTED, {}
+                unmarked = {at: offset._replace(metadata="") for at, offset in offsets.items()}
+                return await self._coordinator.reset(group_id, unmarked)
             return await self._coordinator.commit(group_id, member, offsets)
         except ApiError as error:
             return error.code, {}
 
-    async def _fetch(self, group: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
+    async def _fetch(
+        self, group: OffsetFetchRequestGroup, version: int, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
         try:
+            await self._coordinator.check_reader(group.group_id, group.member_id, group.member_epoch)
             if group.topics is None:
-                held = await self._coordinator.fetch(group.group_id, None)
-                return OffsetFetchResponseGroup(group_id=group.group_id, topics=self._all_topics(held))
+                offsets = await self._offsets(group.group_id, None, require_stable)
+                return OffsetFetchResponseGroup(group_id=group.group_id, topics=self._all_topics(offsets))
             topics = []
             for topic in group.topics:
                 name, code = self._name_of(topic.name, topic.topic_id, version)
                 places = [TopicPartition(name, index) for index in topic.partition_indexes]
-                held = await self._coordinator.fetch(group.group_id, places)
-                missing = code if version >= _TOPIC_IDS_FROM and not name else Code.NONE
-                partitions = tuple(_partition(at.partition, held[at], missing) for at in places)
+                offsets = await self._offsets(group.group_id, places, require_stable)
+                if version >= _TOPIC_IDS_FROM and not name:
+                    offsets = dict.fromkeys(places, code)
                 topics.append(
-                    OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+                    OffsetFetchResponseTopics(
+                        name=topic.name,
+                        topic_id=topic.topic_id,
+                        partitions=tuple(_partition(at.partition, offsets[at]) for at in places),
+                    )
                 )
             return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(topics))
         except ApiError as error:
             return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
 
-    def _all_topics(self, held: dict[TopicPartition, Committed | None]) -> tuple[OffsetFetchResponseTopics, ...]:
+    async def _offsets(
+        self, group_id: str, places: list[TopicPartition] | None, require_stable: bool
+    ) -> dict[TopicPartition, Committed | Code]:
+        """What is committed, or why it is not told: who wants it stable waits for the end of a transaction."""
+        held, pending = await self._coordinator.fetch(group_id, places)
+        offsets: dict[TopicPartition, Committed | Code] = {at: found or Code.NONE for at, found in held.items()}
+        if require_stable:
+            unstable = pending if places is None else pending.intersection(places)
+            offsets |= dict.fromkeys(unstable, Code.UNSTABLE_OFFSET_COMMIT)
+        return offsets
+
+    def _all_topics(self, offsets: dict[TopicPartition, Committed | Code]) -> tuple[OffsetFetchResponseTopics, ...]:
         by_topic: dict[str, list[TopicPartition]] = {}
-        for at in held:
+        for at in offsets:
             by_topic.setdefault(at.topic, []).append(at)
         known = self._controller.image.topics
         return tuple(
             OffsetFetchResponseTopics(
                 name=name,
                 topic_id=known[name].id if name in known else NO_TOPIC_ID,
-                partitions=tuple(_partition(at.partition, held[at]) for at in places),
+                partitions=tuple(_partition(at.partition, offsets[at]) for at in places),
             )
             for name, places in by_topic.items()
         )
@@ -185,17 +219,17 @@ class CommitHandlers:
             return name, Code.UNKNOWN_TOPIC_OR_PARTITION
         return self._controller.image.topic_names_by_id.get(topic_id, ""), Code.UNKNOWN_TOPIC_ID
 
-    def _exists(self, name: str, index: int) -> bool:
+    def _partitions_of(self, name: str) -> int:
         topic = self._controller.image.topics.get(name)
-        return topic is not None and 0 <= index < len(topic.partitions)
+        return 0 if topic is None else len(topic.partitions)
 
 
-def _partition(index: int, committed: Committed | None, code: Code = Code.NONE) -> OffsetFetchResponsePartition:
-    if committed is None:
-        return OffsetFetchResponsePartition(partition_index=index, error_code=code)
+def _partition(index: int, found: Committed | Code) -> OffsetFetchResponsePartition:
+    if isinstance(found, Code):
+        return OffsetFetchResponsePartition(partition_index=index, error_code=found)
     return OffsetFetchResponsePartition(
         partition_index=index,
-        committed_offset=committed.offset,
-        committed_leader_epoch=committed.leader_epoch,
-        metadata=committed.metadata,
+        committed_offset=found.offset,
+        committed_leader_epoch=found.leader_epoch,
+        metadata=found.metadata,
     )

@@ -1,12 +1,12 @@
-"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources.
 
-Settings belong to a resource: a topic, this broker (its id), or all brokers (the empty name). Each resource
+Settings belong to a resource: a topic, a group, this broker (its id), or all brokers (the empty name). Each resource
 of a request is answered for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -37,6 +37,15 @@ from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
     IncrementalConfig,
 )
+from penstock.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_ALL_TYPES_FROM = 1
+_EMPTY_TYPES = (8, 16)
+"""Broker loggers and client metrics: Kafka has settings of them, there are none here."""
 
 
 class ResourceType(IntEnum):
@@ -44,6 +53,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,31 @@ class ConfigHandlers:
         ]
         return IncrementalAlterConfigsResponse(responses=await self._alter(alterations, request.validate_only))
 
+    async def list_config_resources(
+        self, request: ListConfigResourcesRequest, context: RequestContext
+    ) -> ListConfigResourcesResponse:
+        """What has settings; of groups those that have some of their own. Without types, all types are meant."""
+        image = self._controller.image
+        names: Mapping[int, Iterable[str]] = {
+            ResourceType.TOPIC: image.topics,
+            ResourceType.BROKER: map(str, image.brokers),
+            ResourceType.GROUP: image.settings_by_group,
+        }
+        if context.version < _ALL_TYPES_FROM:
+            # It was ListClientMetricsResources then, of which there are none.
+            return ListConfigResourcesResponse()
+        wanted = set(request.resource_types) or {*names, *_EMPTY_TYPES}
+        if not wanted <= {*names, *_EMPTY_TYPES}:
+            return ListConfigResourcesResponse(error_code=Code.UNSUPPORTED_VERSION)
+        return ListConfigResourcesResponse(
+            config_resources=tuple(
+                ConfigResource(resource_name=name, resource_type=kind)
+                for kind in names
+                if kind in wanted
+                for name in names[kind]
+            )
+        )
+
     def _described(self, resource: DescribeConfigsResource) -> Sequence[Described]:
         image = self._controller.image
         name = resource.resource_name
@@ -116,6 +151,10 @@ class ConfigHandlers:
                 if self._broker_of(name) is None:
                     return self._descriptions.all_brokers(image)
                 return self._descriptions.broker(image)
+            case ResourceType.GROUP:
+                if not name:
+                    raise ApiError(Code.INVALID_REQUEST, "Default group resources are not allowed.")
+                return self._descriptions.group(image, name)
         raise ApiError(Code.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
     def _broker_of(self, name: str) -> BrokerId | None:
@@ -135,6 +174,7 @@ class ConfigHandlers:
         twice = duplicates((one.resource_type, one.resource_name) for one in alterations)
         topics: dict[str, SettingsChange] = {}
         brokers: dict[BrokerId | None, SettingsChange] = {}
+        groups: dict[str, SettingsChange] = {}
         errors: dict[tuple[int, str], ApiError | None] = {}
         for one in alterations:
             key = (one.resource_type, one.resource_name)
@@ -148,6 +188,8 @@ class ConfigHandlers:
                         topics[one.resource_name] = one.change
                     case ResourceType.BROKER:
                         brokers[self._broker_of(one.resource_name)] = one.change
+                    case ResourceType.GROUP:
+                        groups[one.resource_name] = one.change
                     case _:
                         raise ApiError(Code.INVALID_REQUEST, f"Unknown resource type {one.resource_type}")
             except ApiError as error:
@@ -159,11 +201,15 @@ class ConfigHandlers:
         of_topics = await results_or_failure(
             self._controller.alter_topic_settings(topics, validate_only=validate_only), topics
         )
+        of_groups = await results_or_failure(
+            self._controller.alter_group_settings(groups, validate_only=validate_only), groups
+        )
         errors |= {
             (int(ResourceType.BROKER), "" if broker is None else str(broker)): error
             for broker, error in of_brokers.items()
         }
         errors |= {(int(ResourceType.TOPIC), name): error for name, error in of_topics.items()}
+        errors |= {(int(ResourceType.GROUP), name): error for name, error in of_groups.items()}
         return tuple(_altered(one, errors) for one in alterations)
 
 

@@ -1,6 +1,7 @@
 """Fetch: the hot path out. Long polling, size limits, and the answer without copying a record.
 
-A fetch that finds too little is parked: it waits on its partitions until enough was appended or its time is over.
+A fetch that finds too little is parked: it waits on its partitions until enough was appended or its time is over. With
+isolation level read_committed it sees, and waits for, what lies below the last stable offset (KIP-98).
 Incremental fetch sessions (KIP-227) are declined the way the protocol provides for: session id 0 in every answer.
 """
 
@@ -16,8 +17,13 @@ from penstock.replication.partition import Partition, code_of
 from penstock.replication.replicas import Replicas
 from penstock.storage.contract import NOTHING
 
+_READ_COMMITTED = 1
 _FULL_FETCH_EPOCHS = (0, -1)
 """A new session is asked for, or none."""
+
+
+_NOTHING_COMMITTED = NOTHING._replace(aborted=[])
+"""Nothing, for a reader that is told of aborted transactions: there are none in it."""
 
 
 class _Gathered(NamedTuple):
@@ -25,7 +31,8 @@ class _Gathered(NamedTuple):
     partitions: list[Partition]
     size: int
     failed: bool
-    watermarks: list[int]
+    ends: list[int]
+    """What could be seen of each partition ended here."""
 
 
 class ParkedFetch:
@@ -73,20 +80,21 @@ class FetchHandler:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.max_wait_ms, self._max_wait_ms) / 1000
         throttle_ms = 0
+        committed_only = request.isolation_level == _READ_COMMITTED
         while True:
-            found = await self._gather(request)
+            found = await self._gather(request, committed_only)
             is_enough = found.size >= request.min_bytes or found.failed or not request.partitions
             if is_enough or self._is_closing or loop.time() >= deadline:
                 break
             if len(self._parked) >= self._max_parked:
                 throttle_ms = max(0, int((deadline - loop.time()) * 1000))
                 break
-            if [partition.high_watermark for partition in found.partitions] == found.watermarks:
-                await self._park(found.partitions, request.min_bytes - found.size, deadline)
+            if [_end_of(partition, committed_only) for partition in found.partitions] == found.ends:
+                await self._park(found.partitions, committed_only, request.min_bytes - found.size, deadline)
         parts = encode_response(version, correlation_id, found.results, throttle_ms=throttle_ms)
         return Answer(parts, found.size + 64, found.failed)
 
-    async def _gather(self, request: FetchRequest) -> _Gathered:
+    async def _gather(self, request: FetchRequest, committed_only: bool) -> _Gathered:
         """Reads every partition once, in the order asked for, as far as the size limits allow."""
         found = _Gathered([], [], 0, False, [])
         room = min(request.max_bytes, self._max_bytes)
@@ -99,9 +107,9 @@ class FetchHandler:
                     if topic is None:
                         raise ApiError(Code.UNKNOWN_TOPIC_ID)
                 partition = self._replicas.find(topic, wanted.index)
-                result = await self._read(partition, wanted, room - size, is_first=size == 0)
+                result = await self._read(partition, wanted, room - size, committed_only, is_first=size == 0)
                 found.partitions.append(partition)
-                found.watermarks.append(result.high_watermark)
+                found.ends.append(result.last_stable_offset if committed_only else result.high_watermark)
                 size += result.size
                 found.results.append(result)
             except (ApiError, StorageError) as error:
@@ -109,36 +117,42 @@ class FetchHandler:
                 found.results.append(FetchResult(wanted.topic, wanted.topic_id, wanted.index, code_of(error)))
         return found._replace(size=size, failed=failed)
 
-    async def _read(self, partition: Partition, wanted: FetchPartition, room: int, *, is_first: bool) -> FetchResult:
+    async def _read(
+        self, partition: Partition, wanted: FetchPartition, room: int, committed_only: bool, *, is_first: bool
+    ) -> FetchResult:
         partition.check_epoch(wanted.current_leader_epoch)
-        high_watermark = partition.high_watermark
-        parts, size = NOTHING
+        high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
+        parts, size, _, aborted = _NOTHING_COMMITTED if committed_only else NOTHING
         if is_first or room > 0:
-            parts, size = await partition.read(wanted.fetch_offset, min(wanted.max_bytes, room))
+            parts, size, _, aborted = await partition.read(
+                wanted.fetch_offset, min(wanted.max_bytes, room), committed_only=committed_only
+            )
             if size > room and not is_first:
-                parts, size = NOTHING
+                parts, size, _, aborted = _NOTHING_COMMITTED if committed_only else NOTHING
         return FetchResult(
             wanted.topic,
             wanted.topic_id,
             wanted.index,
             0,
             high_watermark,
-            high_watermark,
+            last_stable_offset,
             partition.log.start_offset,
-            None,
+            aborted,
             -1,
             parts,
             size,
         )
 
-    async def _park(self, partitions: list[Partition], missing_bytes: int, deadline: float) -> None:
+    async def _park(
+        self, partitions: list[Partition], committed_only: bool, missing_bytes: int, deadline: float
+    ) -> None:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         waiter = ParkedFetch(done, missing_bytes)
         timer = loop.call_at(deadline, waiter.wake)
         self._parked.add(waiter)
         for partition in partitions:
-            partition.park(waiter)
+            partition.park(waiter, committed_only=committed_only)
         try:
             await done
         finally:
@@ -146,3 +160,7 @@ class FetchHandler:
             self._parked.discard(waiter)
             for partition in partitions:
                 partition.unpark(waiter)
+
+
+def _end_of(partition: Partition, committed_only: bool) -> int:
+    return partition.last_stable_offset if committed_only else partition.high_watermark

@@ -6,6 +6,7 @@ from penstock.broker.context import RequestContext
 from penstock.errors import ApiError, Code
 from penstock.groups.classic import ClassicGroup, GroupState
 from penstock.groups.coordinator import GroupCoordinator
+from penstock.groups.kinds import kind, protocol_type, state_name
 from penstock.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from penstock.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -15,7 +16,6 @@ from penstock.protocol.messages.describe_groups import (
 )
 from penstock.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-_CLASSIC = "classic"
 _DEAD = "Dead"
 _NOT_FOUND_FROM = 6
 """Before, a group that does not exist is described as dead, without an error."""
@@ -34,17 +34,17 @@ class GroupAdminHandlers:
         listed = [
             ListedGroup(
                 group_id=group.group_id,
-                protocol_type=group.generation.protocol_type,
-                group_state=group.state.value,
-                group_type=_CLASSIC,
+                protocol_type=protocol_type(group),
+                group_state=state_name(group),
+                group_type=kind(group),
             )
             for group in self._coordinator.groups()
-            if (not states or group.state.value.lower() in states) and (not types or _CLASSIC in types)
+            if (not states or state_name(group).lower() in states) and (not types or kind(group) in types)
         ]
         return ListGroupsResponse(groups=tuple(listed))
 
     async def describe_groups(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-        operations = _OPERATIONS if request.include_authorized_operations else _NOT_ASKED
+        operations = operations_on_groups(is_asked=request.include_authorized_operations)
         return DescribeGroupsResponse(
             groups=tuple([await self._describe(group_id, operations, context.version) for group_id in request.groups])
         )
@@ -64,9 +64,10 @@ class GroupAdminHandlers:
             group = await self._coordinator.find(group_id)
         except ApiError as error:
             return DescribedGroup(group_id=group_id, error_code=error.code, error_message=str(error))
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             code = Code.GROUP_ID_NOT_FOUND if version >= _NOT_FOUND_FROM else Code.NONE
-            reason = f"Group {group_id} not found." if code else None
+            what = "not found" if group is None else "not a classic group"
+            reason = f"Group {group_id} is {what}." if code else None
             return DescribedGroup(
                 group_id=group_id,
                 error_code=code,
@@ -84,6 +85,11 @@ class GroupAdminHandlers:
         )
 
 
+def operations_on_groups(*, is_asked: bool) -> int:
+    """The operations that an answer lists as allowed."""
+    return _OPERATIONS if is_asked else _NOT_ASKED
+
+
 def _members(group: ClassicGroup) -> tuple[DescribedGroupMember, ...]:
     is_stable = group.state is GroupState.STABLE
     protocol = group.generation.protocol or ""
@@ -94,7 +100,7 @@ def _members(group: ClassicGroup) -> tuple[DescribedGroupMember, ...]:
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.metadata_of(protocol) if is_stable else b"",
-            member_assignment=member.assignment if is_stable else b"",
+            member_assignment=group.generation.withheld.without(member.assignment) if is_stable else b"",
         )
         for member in group.members.values()
     )

@@ -1,19 +1,12 @@
-"""Membership of consumer groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+"""Membership of consumer groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
 
 from __future__ import annotations
 
 from penstock.broker.context import RequestContext
-from penstock.cluster.controller import Controller
 from penstock.errors import ApiError, Code
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.events import Heartbeat, Join, Leaver, Sync
 from penstock.groups.members import Protocol
-from penstock.protocol.messages.find_coordinator import (
-    GROUP,
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from penstock.protocol.messages.leave_group import (
@@ -26,32 +19,13 @@ from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 
 _MEMBER_ID_REQUIRED_FROM = 4
 _SKIP_ASSIGNMENT_FROM = 9
-_MANY_COORDINATORS_FROM = 4
 _MANY_LEAVERS_FROM = 3
 _NULL_PROTOCOL_FROM = 7
 
 
 class GroupHandlers:
-    def __init__(self, coordinator: GroupCoordinator, controller: Controller) -> None:
+    def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
-        self._controller = controller
-
-    async def find_coordinator(
-        self, request: FindCoordinatorRequest, context: RequestContext
-    ) -> FindCoordinatorResponse:
-        many = context.version >= _MANY_COORDINATORS_FROM
-        keys = request.coordinator_keys if many else (request.key,)
-        found = tuple([await self._find(key, request.key_type) for key in keys])
-        if many:
-            return FindCoordinatorResponse(coordinators=found)
-        (one,) = found
-        return FindCoordinatorResponse(
-            error_code=one.error_code,
-            error_message=one.error_message,
-            node_id=one.node_id,
-            host=one.host,
-            port=one.port,
-        )
 
     async def join_group(self, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
         if not request.group_id:
@@ -142,22 +116,6 @@ class GroupHandlers:
                 for leaver, code in zip(leavers, codes, strict=True)
             )
         )
-
-    async def _find(self, key: str, key_type: int) -> Coordinator:
-        """One broker is the coordinator of everything it can be asked for."""
-        code, reason = Code.NONE, None
-        if key_type != GROUP:
-            code, reason = Code.INVALID_REQUEST, f"there are no coordinators of type {key_type}"
-        else:
-            try:
-                await self._coordinator.prepare()
-            except ApiError as error:
-                code, reason = Code.COORDINATOR_NOT_AVAILABLE, str(error)
-        if code is not Code.NONE:
-            return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=reason)
-        image = self._controller.image
-        broker = image.brokers[image.controller]
-        return Coordinator(key=key, node_id=broker.id, host=broker.host, port=broker.port)
 
 
 def _not_joined(code: Code, member_id: str, version: int) -> JoinGroupResponse:

@@ -162,12 +162,12 @@ async def _each(topic: str, items: tuple[W, ...], work: Callable[[str, W], Await
 
 async def _offset_at(partition: Partition, timestamp: int, isolation_level: int) -> TimedOffset | None:
     log = partition.log
+    end = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
     if timestamp >= 0:
         found = await log.find_time(timestamp)
     elif timestamp == MAX_TIMESTAMP:
         found = await log.find_max_timestamp()
     elif timestamp == LATEST_TIMESTAMP:
-        end = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
         return TimedOffset(end, -1, partition.leader_epoch)
     elif timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         return TimedOffset(log.start_offset, -1, log.epochs.epoch_at(log.start_offset))
@@ -176,4 +176,4 @@ async def _offset_at(partition: Partition, timestamp: int, isolation_level: int)
     else:
         raise ApiError(Code.INVALID_REQUEST, f"{timestamp} is neither a time nor one of {_SPECIAL_TIMES}")
     # What is not visible yet does not exist for a reader.
-    return found if found is not None and found.offset < partition.high_watermark else None
+    return found if found is not None and found.offset < end else None

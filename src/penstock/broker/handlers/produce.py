@@ -6,8 +6,10 @@ import asyncio
 import logging
 
 from penstock.broker.answer import Answer
+from penstock.broker.verification import Verification, Verified
 from penstock.cluster.metadata import INTERNAL_TOPICS
 from penstock.errors import ApiError, Code, ProtocolError, StorageError
+from penstock.ids import TopicPartition
 from penstock.logs import fields
 from penstock.net import eager
 from penstock.protocol.produce import ProducePartition, ProduceRequest, ProduceResult, encode_response
@@ -23,11 +25,13 @@ _BATCHES_FROM_VERSION = 3
 """Before it, records came as message sets, a format that Kafka 4 and this broker no longer know."""
 _ZSTD_FROM_VERSION = 7
 _ATTRIBUTES_LOW_BYTE = 22
+_NOT_VERIFIED: Verified = {}
 
 
 class ProduceHandler:
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: Replicas, verification: Verification) -> None:
         self._replicas = replicas
+        self._verification = verification
 
     async def produce(self, version: int, correlation_id: int, request: ProduceRequest) -> Answer:
         """Appends every batch of the request; each partition has its own outcome."""
@@ -36,13 +40,17 @@ class ProduceHandler:
             results = [_refused(item, Code.INVALID_REQUIRED_ACKS, f"acks={acks} means nothing") for item in wanted]
         elif version < _BATCHES_FROM_VERSION:
             results = [_refused(item, Code.UNSUPPORTED_VERSION, f"Produce v{version}") for item in wanted]
-        elif len(wanted) == 1:
-            results = [await self._append(version, acks, wanted[0])]
         else:
-            # Each append is made in the order of the request; only waiting for the disk overlaps.
-            loop = asyncio.get_running_loop()
-            started = [eager.start(loop, self._append(version, acks, item)) for item in wanted]
-            results = [await one if isinstance(one, asyncio.Task) else one for one in started]
+            verified = _NOT_VERIFIED
+            if request.transactional_id is not None:
+                verified = await self._verification.verify(version, request.transactional_id, wanted)
+            if len(wanted) == 1:
+                results = [await self._append(version, acks, wanted[0], verified)]
+            else:
+                # Each append is made in the order of the request; only waiting for the disk overlaps.
+                loop = asyncio.get_running_loop()
+                started = [eager.start(loop, self._append(version, acks, item, verified)) for item in wanted]
+                results = [await one if isinstance(one, asyncio.Task) else one for one in started]
         failed = any(result.error_code for result in results)
         if acks == 0:
             if failed:
@@ -52,7 +60,7 @@ class ProduceHandler:
         frame = encode_response(version, correlation_id, results)
         return Answer([frame], len(frame), failed)
 
-    async def _append(self, version: int, acks: int, wanted: ProducePartition) -> ProduceResult:
+    async def _append(self, version: int, acks: int, wanted: ProducePartition, verified: Verified) -> ProduceResult:
         topic, index, records = wanted
         try:
             if records is None or len(records) == 0:
@@ -66,7 +74,10 @@ class ProduceHandler:
             if topic in INTERNAL_TOPICS:
                 raise ApiError(Code.INVALID_TOPIC_EXCEPTION, f"{topic} is written by brokers alone")
             partition = self._replicas.find(topic, index)
-            appended = await partition.append(records, acks)
+            guard = verified.get(TopicPartition(topic, index)) if verified else None
+            if isinstance(guard, ApiError):
+                raise guard
+            appended = await partition.append(records, acks, guard=guard)
             return ProduceResult(
                 topic, index, 0, appended.base_offset, appended.append_time_ms, partition.log.start_offset
             )

@@ -1,31 +1,44 @@
-"""InitProducerId: every idempotent producer gets an id that nobody had before."""
+"""InitProducerId: the id and the epoch that an idempotent or transactional producer goes by."""
 
 from __future__ import annotations
 
-from penstock.broker.context import RequestContext
-from penstock.cluster.controller import Controller
-from penstock.errors import Code, CoordinationError
-from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from typing import TYPE_CHECKING
 
-_BLOCK = 1000
-"""Ids are taken from the coordination tree in blocks; what a crash leaves of a block is never used."""
+from penstock.broker.context import RequestContext
+from penstock.broker.coordinators import OnDemand
+from penstock.cluster.controller import Controller
+from penstock.errors import ApiError, Code
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.transactions.machine import NOBODY, Producer
+from penstock.transactions.producer_ids import ProducerIds
+
+if TYPE_CHECKING:
+    from penstock.transactions.coordinator import TransactionCoordinator
+
+_FENCED_FROM = 4
+"""Before, a producer that has a successor is told that its epoch is wrong."""
 
 
 class ProducerIdHandlers:
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-        self._ids = iter(range(0))
+    def __init__(self, controller: Controller, transactions: OnDemand[TransactionCoordinator]) -> None:
+        self._ids = ProducerIds(controller)
+        self._transactions = transactions
 
     async def init_producer_id(self, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-        if request.transactional_id is not None:
-            return InitProducerIdResponse(error_code=Code.INVALID_REQUEST, producer_epoch=-1)
+        expected = Producer(request.producer_id, request.producer_epoch)
         try:
-            return InitProducerIdResponse(producer_id=await self._next_id(), producer_epoch=0)
-        except CoordinationError:
-            return InitProducerIdResponse(error_code=Code.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)
-
-    async def _next_id(self) -> int:
-        while True:
-            for producer_id in self._ids:
-                return producer_id
-            self._ids = iter(await self._controller.allocate_producer_ids(_BLOCK))
+            if request.transactional_id is None:
+                return InitProducerIdResponse(producer_id=await self._ids.next(), producer_epoch=0)
+            if not request.transactional_id or (expected.id < 0) != (expected.epoch < 0):
+                raise ApiError(Code.INVALID_REQUEST, "a transactional id is not empty, and an epoch is somebody's")
+            decision = await self._transactions.coordinator().init(
+                request.transactional_id, NOBODY if expected.id < 0 else expected, request.transaction_timeout_ms
+            )
+        except ApiError as error:
+            return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
+        code = decision.code
+        if code is Code.PRODUCER_FENCED and context.version < _FENCED_FROM:
+            code = Code.INVALID_PRODUCER_EPOCH
+        return InitProducerIdResponse(
+            error_code=code, producer_id=decision.producer.id, producer_epoch=decision.producer.epoch
+        )

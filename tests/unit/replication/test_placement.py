@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.groups.placement import java_hash, partition_for
+from penstock.replication.placement import java_hash, partition_for
 
 
 @pytest.mark.parametrize(

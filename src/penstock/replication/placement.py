@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+_NAMES_KEPT = 4096
+
 
 def java_hash(text: str) -> int:
     """Java's String.hashCode: Kafka places groups by it, and tools that read the internal topic rely on that."""
@@ -12,6 +16,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@lru_cache(_NAMES_KEPT)
 def partition_for(name: str, partitions: int) -> int:
     """Kafka's rule: the absolute value, with the one number that has none taken as 0."""
     value = java_hash(name)

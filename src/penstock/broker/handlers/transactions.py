@@ -1,0 +1,212 @@
+"""What a transactional producer asks: AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.broker.context import RequestContext
+from penstock.broker.coordinators import Coordinators
+from penstock.clock import Clock
+from penstock.cluster.controller import Controller
+from penstock.cluster.metadata import INTERNAL_TOPICS
+from penstock.errors import ApiError, Code
+from penstock.groups.events import MemberEpoch
+from penstock.groups.offsets import Committed
+from penstock.ids import TopicPartition
+from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
+from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from penstock.replication.statelog import Transaction
+from penstock.transactions.machine import BUMPING_VERSION, Producer
+
+_FENCED_FROM = 2
+"""Before, a producer that has a successor is told that its epoch is wrong."""
+_MANY_TRANSACTIONS_FROM = 4
+_BUMPING_END_FROM = 5
+_ADDING_COMMIT_FROM = 5
+"""A commit of offsets adds the group to the transaction itself."""
+_OLD = 0
+"""The transaction version of clients that ask before they write."""
+
+
+class TransactionHandlers:
+    def __init__(self, coordinators: Coordinators, controller: Controller, clock: Clock) -> None:
+        self._transactions = coordinators.transactions.coordinator()
+        self._coordinators = coordinators
+        self._controller = controller
+        self._clock = clock
+
+    async def add_partitions(
+        self, request: AddPartitionsToTxnRequest, context: RequestContext
+    ) -> AddPartitionsToTxnResponse:
+        if context.version >= _MANY_TRANSACTIONS_FROM:
+            results = []
+            for asked in request.transactions:
+                producer = Producer(asked.producer_id, asked.producer_epoch)
+                codes = await self._add(asked.transactional_id, producer, asked.topics, only_verify=asked.verify_only)
+                results.append(
+                    AddPartitionsToTxnResult(
+                        transactional_id=asked.transactional_id, topic_results=_topic_results(asked.topics, codes)
+                    )
+                )
+            return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
+        topics = request.v3_and_below_topics
+        producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        codes = await self._add(request.v3_and_below_transactional_id, producer, topics)
+        codes = {at: _spoken(code, context.version) for at, code in codes.items()}
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(topics, codes))
+
+    async def add_offsets(self, request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
+        producer = Producer(request.producer_id, request.producer_epoch)
+        try:
+            _require_names(request.transactional_id, request.group_id)
+            at = await self._coordinators.groups.coordinator().place_of(request.group_id)
+            code = await self._transactions.add_partitions(request.transactional_id, producer, [at], _OLD)
+        except ApiError as error:
+            code = error.code
+        return AddOffsetsToTxnResponse(error_code=_spoken(code, context.version))
+
+    async def commit_offsets(self, request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+        now_ms = self._clock.now_ms()
+        codes: dict[TopicPartition, Code] = {}
+        offsets: dict[TopicPartition, Committed] = {}
+        for topic in request.topics:
+            for wanted in topic.partitions:
+                at = TopicPartition(topic.name, wanted.partition_index)
+                if not self._exists(at):
+                    codes[at] = Code.UNKNOWN_TOPIC_OR_PARTITION
+                    continue
+                offsets[at] = Committed(
+                    wanted.committed_offset, wanted.committed_leader_epoch, wanted.committed_metadata or "", now_ms
+                )
+        try:
+            codes |= await self._commit(request, offsets, context.version)
+        except ApiError as error:
+            codes |= dict.fromkeys(offsets, error.code)
+        return TxnOffsetCommitResponse(
+            topics=tuple(
+                TxnOffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        TxnOffsetCommitResponsePartition(
+                            partition_index=wanted.partition_index,
+                            error_code=codes[TopicPartition(topic.name, wanted.partition_index)],
+                        )
+                        for wanted in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            )
+        )
+
+    async def end(self, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+        producer = Producer(request.producer_id, request.producer_epoch)
+        version = BUMPING_VERSION if context.version >= _BUMPING_END_FROM else _OLD
+        try:
+            _require_names(request.transactional_id)
+            decision = await self._transactions.end(
+                request.transactional_id, producer, version, commits=request.committed
+            )
+        except ApiError as error:
+            return EndTxnResponse(error_code=error.code)
+        return EndTxnResponse(
+            error_code=_spoken(decision.code, context.version),
+            producer_id=decision.producer.id,
+            producer_epoch=decision.producer.epoch,
+        )
+
+    async def _add(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        topics: Iterable[AddPartitionsToTxnTopic],
+        *,
+        only_verify: bool = False,
+    ) -> dict[TopicPartition, Code]:
+        """All of the partitions are added, or none."""
+        wanted = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+        try:
+            _require_names(transactional_id)
+            if only_verify:
+                return await self._transactions.verify(transactional_id, producer, wanted)
+            refused = {at: code for at in wanted if (code := self._refusal(at)) is not Code.NONE}
+            if refused:
+                return dict.fromkeys(wanted, Code.OPERATION_NOT_ATTEMPTED) | refused
+            code = await self._transactions.add_partitions(transactional_id, producer, wanted, _OLD)
+        except ApiError as error:
+            code = error.code
+        return dict.fromkeys(wanted, code)
+
+    async def _commit(
+        self, request: TxnOffsetCommitRequest, offsets: Mapping[TopicPartition, Committed], version: int
+    ) -> dict[TopicPartition, Code]:
+        _require_names(request.transactional_id, request.group_id)
+        groups = self._coordinators.groups.coordinator()
+        producer = Producer(request.producer_id, request.producer_epoch)
+        at = await groups.place_of(request.group_id)
+        guard = groups.guard(at, producer.id)
+        if version >= _ADDING_COMMIT_FROM:
+            code = await self._transactions.add_partitions(request.transactional_id, producer, [at], BUMPING_VERSION)
+        else:
+            code = (await self._transactions.verify(request.transactional_id, producer, [at]))[at]
+            if code is Code.TRANSACTION_ABORTABLE:
+                code = Code.INVALID_TXN_STATE
+        if code is not Code.NONE:
+            raise ApiError(code)
+        member = MemberEpoch(request.member_id, request.group_instance_id, request.generation_id)
+        transaction = Transaction(producer.id, producer.epoch, guard)
+        whole, codes = await groups.commit(request.group_id, member, offsets, transaction)
+        if whole is Code.GROUP_ID_NOT_FOUND:
+            whole = Code.ILLEGAL_GENERATION
+        return codes if whole is None else dict.fromkeys(offsets, whole)
+
+    def _refusal(self, at: TopicPartition) -> Code:
+        if at.topic in INTERNAL_TOPICS:
+            return Code.TOPIC_AUTHORIZATION_FAILED
+        return Code.NONE if self._exists(at) else Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _exists(self, at: TopicPartition) -> bool:
+        topic = self._controller.image.topics.get(at.topic)
+        return topic is not None and 0 <= at.partition < len(topic.partitions)
+
+
+def _require_names(transactional_id: str, group_id: str = "-") -> None:
+    if not transactional_id:
+        raise ApiError(Code.INVALID_REQUEST, "the transactional id is empty")
+    if not group_id:
+        raise ApiError(Code.INVALID_GROUP_ID)
+
+
+def _spoken(code: Code, version: int) -> Code:
+    """The code in the words of a version."""
+    return Code.INVALID_PRODUCER_EPOCH if code is Code.PRODUCER_FENCED and version < _FENCED_FROM else code
+
+
+def _topic_results(
+    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, Code]
+) -> tuple[AddPartitionsToTxnTopicResult, ...]:
+    return tuple(
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=tuple(
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
+                )
+                for index in topic.partitions
+            ),
+        )
+        for topic in topics
+    )

@@ -1,0 +1,37 @@
+"""What a member of a consumer group may ask for; each raises ApiError if it may not."""
+
+from __future__ import annotations
+
+from penstock.errors import ApiError, Code
+from penstock.groups.consumer_members import ConsumerMember
+from penstock.groups.consumer_state import ConsumerState
+from penstock.groups.pattern import Pattern, PatternError
+from penstock.groups.rules import GroupRules
+
+
+def check_assignor(name: str | None, rules: GroupRules) -> None:
+    if name is not None and name not in rules.consumer_assignors:
+        known = ", ".join(rules.consumer_assignors)
+        raise ApiError(Code.UNSUPPORTED_ASSIGNOR, f"Assignor {name} is not supported. Supported: {known}.")
+
+
+def check_pattern(pattern: str | None, rules: GroupRules) -> None:
+    """An empty expression means nothing, and may be said."""
+    if not pattern:
+        return
+    if len(pattern) > rules.max_pattern_length:
+        reason = f"longer than {rules.max_pattern_length} characters"
+        raise ApiError(Code.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex is {reason}.")
+    try:
+        Pattern(pattern)
+    except PatternError as error:
+        raise ApiError(Code.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex is not valid: {error}.") from error
+
+
+def check_room(state: ConsumerState, member: ConsumerMember, rules: GroupRules) -> None:
+    """Whether there is a place for a member, new or as it is now."""
+    before = state.members.get(member.member_id)
+    if before is None and len(state.members) >= rules.max_members:
+        raise ApiError(Code.GROUP_MAX_SIZE_REACHED, f"The group has {rules.max_members} members already.")
+    if state.size + member.size - (0 if before is None else before.size) > rules.max_bytes:
+        raise ApiError(Code.GROUP_MAX_SIZE_REACHED, "The members say more of themselves than a group may hold.")

@@ -1,0 +1,65 @@
+"""The changes of a consumer group, as they are written to the log; None takes back what the key names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.groups.assignment import Assignment
+from penstock.groups.consumer_members import ConsumerMember, Current
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEpoch:
+    """A group epoch, and what the topics looked like for which it was begun."""
+
+    number: int
+    topics_hash: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """The group is in a new epoch; None: it is gone."""
+
+    group_id: str
+    epoch: GroupEpoch | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRecord:
+    group_id: str
+    member_id: str
+    member: ConsumerMember | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEpochRecord:
+    """The targets of all members are those of this group epoch."""
+
+    group_id: str
+    epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRecord:
+    group_id: str
+    member_id: str
+    target: Assignment | None
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentRecord:
+    group_id: str
+    member_id: str
+    current: Current | None
+
+
+ConsumerRecord = EpochRecord | MemberRecord | TargetEpochRecord | TargetRecord | CurrentRecord
+
+
+def is_removal(record: ConsumerRecord) -> bool:
+    match record:
+        case EpochRecord(_, None) | TargetEpochRecord(_, None):
+            return True
+        case MemberRecord(_, _, None) | TargetRecord(_, _, None) | CurrentRecord(_, _, None):
+            return True
+    return False

@@ -1,0 +1,48 @@
+"""Setting a group's offsets while its members run: the mark that asks for it, and the guard that follows it.
+
+A member that was put out may come back as nobody in particular and commit its old positions, which an empty group would
+take. So nobody may commit for a while, unless he asks for a reset himself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.errors import ApiError, Code
+
+RESET_MARK = "penstock-reset"
+"""The metadata of every partition of a commit that is meant as a reset."""
+GUARD_MS = 60_000
+
+
+def asks_for_reset(metadata: Iterable[str]) -> bool:
+    """Whether a commit of nobody is a reset; ApiError if it says both."""
+    # confluent-kafka sends the byte that ends a text in C along with it.
+    marks = {text.rstrip("\0") == RESET_MARK for text in metadata}
+    if len(marks) > 1:
+        raise ApiError(Code.INVALID_REQUEST, f"either every partition carries the metadata {RESET_MARK} or none")
+    return marks == {True}
+
+
+class ResetGuard:
+    """Whether the members that a reset has put out may still come back as nobody."""
+
+    __slots__ = ("_until_ms", "_was_reset")
+
+    def __init__(self) -> None:
+        self._was_reset = False
+        """By the last record of the group."""
+        self._until_ms = 0
+
+    def record(self, now_ms: int, *, is_reset: bool) -> None:
+        """A record of the group is in the log."""
+        self._was_reset = is_reset
+        if is_reset:
+            self._until_ms = now_ms + GUARD_MS
+
+    def restart(self, now_ms: int) -> None:
+        """Nobody could come while the group was not there."""
+        self._until_ms = now_ms + GUARD_MS if self._was_reset else 0
+
+    def is_on(self, now_ms: int) -> bool:
+        return now_ms < self._until_ms

@@ -1,0 +1,1 @@
+"""Transactions: who is writing what in one piece, and whether it counts."""

@@ -1,0 +1,275 @@
+"""The transaction coordinator: the shell around the machine. It appends decisions, has markers written, and answers.
+
+Rules:
+- A decision is appended before it is taken in or answered.
+- What is decided is completed: markers are written until all are there, at once, or again after a restart.
+- Who comes while a transaction is being completed waits for it, at most `marker_wait_ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+from penstock.clock import Clock
+from penstock.cluster.controller import Controller
+from penstock.cluster.metadata import TRANSACTIONS_TOPIC, MetadataImage
+from penstock.cluster.topics import NewTopic
+from penstock.config.broker import TransactionSettings
+from penstock.errors import ApiError, Code, StorageError
+from penstock.ids import TopicPartition
+from penstock.logs import fields
+from penstock.replication.marker import Marker
+from penstock.replication.replicas import Replicas
+from penstock.replication.shards import LoadedShard, Shards
+from penstock.transactions import machine
+from penstock.transactions.machine import Decision, Producer
+from penstock.transactions.producer_ids import ProducerIds
+from penstock.transactions.records import decode, encode
+from penstock.transactions.shard import TransactionRules, TransactionShard
+from penstock.transactions.state import Status, TransactionRecord, TransactionState
+
+logger = logging.getLogger(__name__)
+
+_TOPIC_SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(100 << 20),
+    "max.message.bytes": str(16 << 20),
+    "compression.type": "producer",
+}
+_TICK_S = 0.25
+_EXPIRY_S = 600.0
+_RETRY_S = 0.2
+
+WriteMarker = Callable[[TopicPartition, Marker], Awaitable[None]]
+Decide = Callable[[TransactionState | None, int | None, int], Decision]
+"""State, a fresh producer id if one was asked for, time."""
+
+
+class TransactionCoordinator:
+    """All transactional ids of this broker."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        replicas: Replicas,
+        settings: TransactionSettings,
+        clock: Clock,
+        producer_ids: ProducerIds,
+        write_marker: WriteMarker,
+    ) -> None:
+        self._producer_ids = producer_ids
+        self._write_marker = write_marker
+        self._wait_s = settings.marker_wait_ms / 1000
+        self._rules = TransactionRules(
+            max_timeout_ms=settings.max_timeout_ms,
+            id_expiry_ms=settings.id_expiry_ms,
+            max_ids=settings.ids_per_partition,
+            max_partitions=settings.partitions_per_transaction,
+        )
+        self._shards = Shards(
+            NewTopic(name=TRANSACTIONS_TOPIC, partitions=settings.state_partitions, overrides=_TOPIC_SETTINGS),
+            controller,
+            replicas,
+            clock,
+            make=lambda: TransactionShard(self._rules),
+            load=self._load,
+            adopted=self._keep_time,
+        )
+        self._completing: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self) -> None:
+        """Loads the shards that this broker has, and completes what was decided before it stopped."""
+        await self._shards.adopt()
+
+    def release(self) -> None:
+        """The broker is about to stop."""
+        self._shards.release()
+
+    async def close(self) -> None:
+        await self._shards.close()
+
+    def topics_changed(self, old: MetadataImage, new: MetadataImage) -> None:
+        if TRANSACTIONS_TOPIC in self._shards.topics_gone(old, new):
+            self._shards.lose()
+
+    async def prepare(self) -> None:
+        """Makes sure that the internal topic is there."""
+        await self._shards.prepare()
+
+    async def init(self, name: str, expected: Producer, timeout_ms: int) -> Decision:
+        """A producer begins: the decision has its id and epoch."""
+        if not 0 < timeout_ms <= self._rules.max_timeout_ms:
+            return Decision(code=Code.INVALID_TRANSACTION_TIMEOUT)
+        loaded = await self._shards.of(name)
+        if not loaded.state.has_room_for(name):
+            return Decision(code=Code.POLICY_VIOLATION)
+        return await self._decide(
+            loaded, name, lambda state, fresh, now: machine.init(state, expected, timeout_ms, fresh, now)
+        )
+
+    async def add_partitions(
+        self, name: str, producer: Producer, partitions: Iterable[TopicPartition], version: int
+    ) -> Code:
+        """`version`: that of the transaction protocol which the request belongs to."""
+        wanted = frozenset(partitions)
+        limit = self._rules.max_partitions
+        decision = await self._decide(
+            await self._shards.of(name),
+            name,
+            lambda state, _, now: machine.add_partitions(state, producer, wanted, limit, version, now),
+        )
+        return decision.code
+
+    async def verify(
+        self, name: str, producer: Producer, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Code]:
+        """Whether these partitions are in the producer's transaction."""
+        shard = (await self._shards.of(name)).state
+        return machine.verify(shard.states.get(name), producer, partitions)
+
+    async def end(self, name: str, producer: Producer, version: int, *, commits: bool) -> Decision:
+        """Commits or aborts; the decision has the id and the epoch that the producer goes on with."""
+        decision = await self._decide(
+            await self._shards.of(name),
+            name,
+            lambda state, fresh, now: machine.end(state, producer, version, fresh, now, commits=commits),
+        )
+        if decision.state is not None:
+            await self._settled(name, self._wait_s)
+        return decision
+
+    async def find(self, name: str) -> TransactionState | None:
+        return (await self._shards.of(name)).state.states.get(name)
+
+    def states(self) -> Iterator[tuple[str, TransactionState]]:
+        for loaded in self._shards:
+            yield from loaded.state.states.items()
+
+    @property
+    def is_loading(self) -> bool:
+        return any(not loaded.is_loaded for loaded in self._shards)
+
+    def now_ms(self) -> int:
+        return self._shards.now_ms()
+
+    async def _decide(self, loaded: LoadedShard[TransactionShard], name: str, decide: Decide) -> Decision:
+        """Decides in the shard's turn; while a transaction is being completed there is nothing to decide."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._wait_s
+
+        async def work(shard: TransactionShard) -> Decision:
+            state = shard.states.get(name)
+            decision = decide(state, None, self._shards.now_ms())
+            if decision.wants_producer_id:
+                decision = decide(state, await self._producer_ids.next(), self._shards.now_ms())
+            if decision.state is not None:
+                await self._write(loaded, [TransactionRecord(name, decision.state)])
+            return decision
+
+        while True:
+            decision = await self._shards.change(loaded, work, f"change of {name}")
+            if decision.code is not Code.CONCURRENT_TRANSACTIONS:
+                return decision
+            if not await self._settled(name, deadline - loop.time()):
+                return decision
+
+    async def _settled(self, name: str, seconds: float) -> bool:
+        """Waits until a transaction that is being completed is complete; False if that takes longer."""
+        completing = self._completing.get(name)
+        if completing is None:
+            return True
+        await asyncio.wait({completing}, timeout=max(0.0, seconds))
+        return completing.done() and not self._shards.is_stopping
+
+    async def _write(self, loaded: LoadedShard[TransactionShard], records: list[TransactionRecord]) -> None:
+        """Appends, takes in, and sees to what follows; the caller has the turn."""
+        if not records:
+            return
+        try:
+            await loaded.log.append([encode(record) for record in records])
+        except (ApiError, StorageError) as error:
+            logger.error("transaction change not written", extra=fields(error=str(error)))
+            raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        for record in records:
+            loaded.state.apply(record)
+            if record.state is not None and record.state.status.is_decided:
+                self._begin_to_complete(loaded, record.transactional_id)
+
+    def _begin_to_complete(self, loaded: LoadedShard[TransactionShard], name: str) -> None:
+        task = self._shards.spawn(self._complete(loaded, name), f"complete {name}")
+        self._completing[name] = task
+
+        def done(_: asyncio.Task[None]) -> None:
+            if self._completing.get(name) is task:
+                del self._completing[name]
+
+        task.add_done_callback(done)
+
+    async def _complete(self, loaded: LoadedShard[TransactionShard], name: str) -> None:
+        """Writes the markers of a transaction that is decided, until all of them are there, and then that they are."""
+        state = loaded.state.states[name]
+        marker = Marker(
+            state.producer_id,
+            state.producer_epoch,
+            state.status is Status.PREPARE_COMMIT,
+            loaded.log.partition.leader_epoch,
+        )
+
+        async def complete(shard: TransactionShard) -> None:
+            done = machine.completed(state, self._shards.now_ms())
+            await self._write(loaded, [TransactionRecord(name, done)])
+
+        missing = sorted(state.partitions)
+        while not self._shards.is_stopping:
+            written = await asyncio.gather(*(self._mark(at, marker) for at in missing))
+            missing = [at for at, is_written in zip(missing, written, strict=True) if not is_written]
+            try:
+                if not missing:
+                    await self._shards.change(loaded, complete, f"completion of {name}")
+                    return
+            except ApiError as error:
+                if error.code is Code.NOT_COORDINATOR:
+                    return
+            await asyncio.sleep(_RETRY_S)
+
+    async def _mark(self, at: TopicPartition, marker: Marker) -> bool:
+        """Writes one marker; False if it has to be tried again."""
+        try:
+            await self._write_marker(at, marker)
+        except ApiError as error:
+            # The topic was deleted, or the log has seen a later epoch, which nobody gets before this one is complete.
+            if error.code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_PRODUCER_EPOCH):
+                return True
+            logger.warning("marker not written yet", extra=fields(log=str(at), reason=str(error)))
+            return False
+        except StorageError as error:
+            logger.warning("marker not written yet", extra=fields(log=str(at), reason=str(error)))
+            return False
+        return True
+
+    def _keep_time(self) -> None:
+        self._shards.every(
+            _TICK_S, lambda shard: shard.is_due(self._shards.now_ms()), self._end_what_is_over, "transaction timeouts"
+        )
+        self._shards.every(_EXPIRY_S, lambda shard: True, self._expire, "expiry of transactional ids")
+
+    async def _end_what_is_over(self, loaded: LoadedShard[TransactionShard]) -> None:
+        records = loaded.state.overdue(self._shards.now_ms())
+        for record in records:
+            logger.info("transaction aborted, its time is over", extra=fields(transactional_id=record.transactional_id))
+        await self._write(loaded, records)
+
+    async def _expire(self, loaded: LoadedShard[TransactionShard]) -> None:
+        await self._write(loaded, list(loaded.state.expired(self._shards.now_ms())))
+
+    async def _load(self, loaded: LoadedShard[TransactionShard]) -> None:
+        async for batch in loaded.log.replay():
+            for record in batch.records:
+                change = decode(record)
+                if change is not None:
+                    loaded.state.apply(change)
+        loaded.is_loaded = True
+        for name in loaded.state.undone():
+            self._begin_to_complete(loaded, name)
