@@ -37,15 +37,14 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _names(only: str, *, smoke: bool, peers: bool) -> set[str]:
-    if only:
-        names = set(only.split(","))
-        if names - KNOWN:
-            raise typer.BadParameter(f"unknown: {', '.join(sorted(names - KNOWN))}; known: {', '.join(sorted(KNOWN))}")
-        return names
-    if smoke:
-        return {"penstock"}
-    return KNOWN if peers else {"penstock", "kafka"}
+def _chosen(only: str, *, smoke: bool, peers: bool) -> tuple[set[str], set[str]]:
+    """Columns and kinds of cases; what is not chosen among is taken whole."""
+    words = set(only.split(",")) if only else set()
+    if unknown := words - KNOWN - plan.KINDS:
+        known = ", ".join(sorted(KNOWN | plan.KINDS))
+        raise typer.BadParameter(f"unknown: {', '.join(sorted(unknown))}; known: {known}")
+    usual = {"penstock"} if smoke else KNOWN if peers else {"penstock", "kafka"}
+    return words & KNOWN or usual, words & plan.KINDS or plan.KINDS
 
 
 def _target(text: str) -> Target:
@@ -56,9 +55,9 @@ def _target(text: str) -> Target:
 
 
 def main(
-    quick: Annotated[bool, typer.Option(help="Penstock and Kafka, goals only, about three minutes.")] = False,
+    quick: Annotated[bool, typer.Option(help="Penstock and Kafka, goals only, about six minutes.")] = False,
     smoke: Annotated[bool, typer.Option(help="Penstock alone, seconds: does the program work?")] = False,
-    only: Annotated[str, typer.Option(help="Comma-separated: penstock, kafka, rabbitmq, nats, redis.")] = "",
+    only: Annotated[str, typer.Option(help="Comma-separated: columns (kafka, nats ...), cases (rebalance ...).")] = "",
     peers: Annotated[bool, typer.Option(help="Also RabbitMQ, NATS and Redis (full runs only).")] = True,
     target: Annotated[list[str] | None, typer.Option(help="name=host:port of a running Kafka-protocol server.")] = None,
     kafka_version: Annotated[str, typer.Option(help="Apache Kafka's version.")] = DEFAULT_VERSION,
@@ -71,7 +70,7 @@ def main(
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(OPEN_FILES, hard), hard))
     console = Console()
-    names = _names(only, smoke=smoke, peers=peers and not quick)
+    names, kinds = _chosen(only, smoke=smoke, peers=peers and not quick)
     base = data or CACHE / "data"
     base.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=base))
@@ -79,13 +78,14 @@ def main(
     session = Session(console, folder)
     compared: dict[str, Server] = {"penstock": PenstockServer(), "kafka": KafkaServer(CACHE, kafka_version)}
     alone: dict[str, Server] = {"rabbitmq": RabbitServer(), "nats": NatsServer(), "redis": RedisServer()}
-    chosen = (plan.smoke if smoke else plan.quick if quick else plan.full)(folder)
+    chosen = (plan.smoke if smoke else plan.quick if quick else plan.full)(folder).only(kinds)
     try:
         running = [_target(text) for text in target or ()]
         session.measure(chosen, [server for name, server in compared.items() if name in names], running)
+        asked_too = plan.peers(folder).only(kinds)
         for name, server in alone.items():
-            if name in names:
-                session.measure(plan.peers(folder), [server])
+            if name in names and asked_too.cases:
+                session.measure(asked_too, [server])
     except KeyboardInterrupt:
         console.print("interrupted; what was started is stopped")
         raise typer.Exit(130) from None

@@ -19,6 +19,9 @@ UNBATCHED_GOAL = 1.0
 CPU_GOAL = 0.5
 MEMORY_GOAL = 0.15
 START_GOAL = 0.1
+REBALANCE_GOAL = 1.0
+COMMIT_GOAL = 1.0
+TRANSACTION_GOAL = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +45,23 @@ class Measure:
         return max(values) if self.higher_is_better else min(values)
 
 
+def client_cores(title: str) -> Measure:
+    """How busy the clients were: where they are the limit, the server is not what was measured."""
+    return Measure(
+        key=f"{title}, client_cores", label=title, unit="client cores busy", higher_is_better=False, detail=True
+    )
+
+
 class Case(Protocol):
     """One question, asked of each target in turn, `rounds` times."""
 
     @property
     def title(self) -> str: ...
+
+    @property
+    def kind(self) -> str:
+        """A word by which `--only` chooses it."""
+        ...
 
     @property
     def rounds(self) -> int: ...

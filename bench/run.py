@@ -28,6 +28,9 @@ def run_plan(
         produced = warm_up(target, plan.warm_up_s, tell)
         if produced:
             results.notes.append(f"{target.name} was warmed up with {produced:,} MB before measuring.")
+        for case in plan.rehearsals:
+            tell(f"warming up {target.name}: {case.title}")
+            _one(case, target, Results())
     for case in plan.cases:
         failed: set[str] = set()
         for number in range(case.rounds):

@@ -24,6 +24,7 @@ class StartUp:
     rounds: int
     partitions: int = 1
     title: str = "start-up"
+    kind: str = "footprint"
 
     def measures(self) -> Sequence[Measure]:
         return (
@@ -62,6 +63,7 @@ class AfterRun:
     rounds: int = 1
     partitions: int = 1
     title: str = "memory after the run"
+    kind: str = "footprint"
 
     def measures(self) -> Sequence[Measure]:
         return (
@@ -85,6 +87,7 @@ class IdleConnections:
     count: int
     rounds: int
     partitions: int = 1
+    kind: str = "footprint"
 
     @property
     def title(self) -> str:

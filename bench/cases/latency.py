@@ -24,6 +24,7 @@ class Latency:
     rate: int = 1000
     size: int = 1024
     partitions: int = 1
+    kind: str = "latency"
 
     @property
     def title(self) -> str:

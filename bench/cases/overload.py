@@ -27,6 +27,7 @@ class Overload:
     rate: int = 200
     size: int = 1024
     partitions: int = 1
+    kind: str = "overload"
 
     @property
     def title(self) -> str:

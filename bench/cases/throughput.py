@@ -26,6 +26,7 @@ class Throughput:
     variant: str = ""
     load: Load = field(default_factory=Load)
     payload: str = "random"
+    kind: str = "throughput"
 
     @property
     def title(self) -> str:

@@ -1,4 +1,4 @@
-"""A topic for one measurement: created, and deleted again together with its data."""
+"""Topics for one measurement: created, and deleted again together with their data."""
 
 from __future__ import annotations
 
@@ -9,23 +9,56 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.client.dialects import dialect
+from bench.client.topics import create_topics, delete_topics
+from bench.servers.usage import cpu_s
 from bench.target import Target
 
 _NUMBERS = itertools.count(1)
 SETTLE_LIMIT_S = 4.0
 SETTLED_KB = 100_000
+CALM_LIMIT_S = 6.0
+CALM_LOOK_S = 0.2
+CALM_SHARE = 0.1  # of one core
 
 
 @contextmanager
 def fresh_topic(target: Target, partitions: int) -> Iterator[str]:
     """A topic nobody used before."""
-    name = f"bench-{next(_NUMBERS)}"
+    name = fresh_name()
     speech = dialect(target.protocol)
     speech.create(target.address, name, partitions)
     try:
         yield name
     finally:
         speech.delete(target.address, name)
+
+
+@contextmanager
+def fresh_topics(target: Target, count: int, partitions: int) -> Iterator[tuple[str, ...]]:
+    """Topics nobody used before; the broker is at rest when it has made them, and again when they are gone."""
+    names = tuple(fresh_name() for _ in range(count))
+    create_topics(target.address, names, partitions)
+    calm(target)
+    try:
+        yield names
+    finally:
+        delete_topics(target.address, names)
+        calm(target)
+
+
+def fresh_name() -> str:
+    """A name, of a topic or a group, that no broker of this run has heard yet."""
+    return f"bench-{next(_NUMBERS)}"
+
+
+def calm(target: Target) -> None:
+    """Wait until the broker is at rest: some work on topics is done after it was acknowledged, Kafka's above all."""
+    deadline = time.monotonic() + CALM_LIMIT_S
+    while target.pid is not None and time.monotonic() < deadline:
+        before = cpu_s(target.pid)
+        time.sleep(CALM_LOOK_S)
+        if cpu_s(target.pid) - before < CALM_SHARE * CALM_LOOK_S:
+            return
 
 
 def settle() -> None:

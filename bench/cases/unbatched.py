@@ -22,6 +22,7 @@ class Unbatched:
     rounds: int
     size: int = 100
     partitions: int = 1
+    kind: str = "unbatched"
 
     @property
     def title(self) -> str:

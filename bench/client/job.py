@@ -1,36 +1,31 @@
-"""One load in a process of its own: the job as JSON on the command line, figures as JSON on standard output.
+"""A job: what one load process is to do, and the window in which it measures.
 
-A job measures its own window: clock and server CPU are read right before the first message and right after
-the last acknowledgement, so that connecting and preparing are not counted.
+A job measures its own window: clock and server CPU are read right before the first request and right after
+the last answer, so that connecting and preparing are not counted.
 """
 
 from __future__ import annotations
 
-import json
 import resource
-import select
-import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from bench.client.dialects import dialect
-from bench.client.driver import LAST, STAMP, DriverError, Load
-from bench.client.payload import pool
+from bench.client.driver import Load
 from bench.servers.usage import cpu_s
 
 READY = "ready"
-_SLICE = 32_768
+HEARTBEAT_MS = 3000  # of a classic member, the default of all clients; the new protocol's is the server's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What one process is to do."""
+    """What one process is to do; a task reads the fields that concern it."""
 
     task: str
     protocol: str
     address: str
-    topic: str
+    topic: str = ""
     partitions: int = 1
     size: int = 1024
     count: int = 0
@@ -40,6 +35,11 @@ class Job:
     server_pid: int | None = None
     payload: str = "random"
     load: Load = field(default_factory=Load)
+    topics: tuple[str, ...] = ()
+    group: str = ""
+    members: int = 1
+    group_protocol: str = "classic"
+    heartbeat_ms: int = HEARTBEAT_MS
 
 
 class Window:
@@ -67,123 +67,10 @@ def _own_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def produce(job: Job) -> dict[str, float]:
-    """Send `count` messages as fast as they are taken, fewer if the time limit comes first."""
-    publisher = dialect(job.protocol).publisher(job.address, job.topic, job.partitions, job.load)
-    publisher.prepare(pool(job.payload), job.size)
-    publisher.connect()
-    window = Window(job.server_pid)
-    deadline = time.monotonic() + job.limit_s
-    sent = 0
-    while sent < job.count and time.monotonic() < deadline:
-        part = min(_SLICE, job.count - sent)
-        publisher.send_many(part)
-        sent += part
-    publisher.flush(job.limit_s)
-    figures = window.close(sent)
-    publisher.close()
-    return figures
+PERCENTILES = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999, "max_ms": 1.0}
 
 
-def single(job: Job) -> dict[str, float]:
-    """Send one message a request for `limit_s`."""
-    publisher = dialect(job.protocol).publisher(job.address, job.topic, job.partitions, job.load)
-    publisher.prepare(pool(job.payload), job.size)
-    publisher.connect()
-    window = Window(job.server_pid)
-    deadline = time.monotonic() + job.limit_s
-    sent = 0
-    while time.monotonic() < deadline:
-        publisher.send_many(64)
-        sent += 64
-    publisher.flush(60)
-    figures = window.close(sent)
-    publisher.close()
-    return figures
-
-
-def consume(job: Job) -> dict[str, float]:
-    """Read the topic from its beginning."""
-    subscriber = dialect(job.protocol).subscriber(job.address, job.topic, job.partitions, job.size)
-    subscriber.connect()
-    window = Window(job.server_pid)
-    subscriber.count(job.count, job.limit_s)
-    figures = window.close(job.count)
-    subscriber.close()
-    return figures
-
-
-def pace(job: Job) -> dict[str, float]:
-    """Send `rate` stamped messages a second until the time limit or until standard input closes."""
-    publisher = dialect(job.protocol).publisher(job.address, job.topic, 1, job.load)
-    publisher.connect()
-    filler = pool(job.payload)[: job.size - STAMP.size]
-    window = Window(job.server_pid)
-    begin = time.monotonic()
-    total = int(job.rate * job.limit_s)
-    sent = 0
-    while sent < total:
-        pause = begin + sent / job.rate - time.monotonic()
-        if pause > 0:
-            time.sleep(pause)
-        if sent and sent % 50 == 0 and select.select([sys.stdin], [], [], 0)[0]:
-            break
-        publisher.send(STAMP.pack(sent, time.monotonic_ns()) + filler)
-        sent += 1
-    publisher.send(STAMP.pack(LAST, 0) + filler)
-    publisher.flush(60)
-    figures = window.close(sent)
-    publisher.close()
-    return figures
-
-
-def listen(job: Job) -> dict[str, float]:
-    """Time stamped messages from sending to receipt; the first `skip` are not counted."""
-    subscriber = dialect(job.protocol).subscriber(job.address, job.topic, 1, job.size)
-    subscriber.connect()
-    print(READY, flush=True)
-    delays: list[int] = []
-    ended = False
-
-    def on_body(body: bytes) -> bool:
-        nonlocal ended
-        now = time.monotonic_ns()
-        if len(body) < STAMP.size:
-            return True
-        sequence, sent_ns = STAMP.unpack_from(body)
-        ended = sequence == LAST
-        if sequence >= job.skip:
-            delays.append(now - sent_ns)
-        return not ended
-
-    subscriber.each(on_body, job.limit_s)
-    subscriber.close()
-    if not ended or not delays:
-        raise DriverError(f"the paced stream broke off after {len(delays)} messages")
-    delays.sort()
-    figures = {name: _percentile(delays, part) for name, part in _PERCENTILES.items()}
-    return {**figures, "count": float(len(delays))}
-
-
-_PERCENTILES = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999, "max_ms": 1.0}
-
-
-def _percentile(ordered: list[int], part: float) -> float:
-    return ordered[min(len(ordered) - 1, int(part * len(ordered)))] / 1e6
-
-
-TASKS = {"produce": produce, "single": single, "consume": consume, "pace": pace, "listen": listen}
-
-
-def main() -> None:
-    fields: dict[str, Any] = json.loads(sys.argv[1])
-    job = Job(**{**fields, "load": Load(**fields["load"])})
-    try:
-        figures = TASKS[job.task](job)
-    except (DriverError, OSError) as error:
-        sys.exit(f"{job.task}: {error}")
-    print(json.dumps(figures), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def percentiles(durations_ns: Sequence[int]) -> dict[str, float]:
+    """p50 to max in milliseconds."""
+    ordered = sorted(durations_ns)
+    return {name: ordered[min(len(ordered) - 1, int(part * len(ordered)))] / 1e6 for name, part in PERCENTILES.items()}

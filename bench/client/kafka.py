@@ -11,10 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
-from bench.client import librdkafka, wire
+from bench.client import librdkafka, topics, wire
 from bench.client.driver import STAMP, DriverError, Load, Publisher, Subscriber, endpoint
 from bench.client.librdkafka import (
     CONSUMER,
@@ -27,7 +24,7 @@ from bench.client.librdkafka import (
 )
 
 CHUNK = 1024
-_COMMON = {"socket.nagle.disable": "true", "log_level": "0"}
+COMMON = {"socket.nagle.disable": "true", "log_level": "0"}
 _PRODUCER = {
     "delivery.report.only.error": "true",
     "queue.buffering.max.kbytes": "262144",
@@ -63,7 +60,7 @@ class KafkaPublisher:
     """One producer bound to one topic."""
 
     def __init__(self, address: str, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
-        self._handle = Handle(PRODUCER, {"bootstrap.servers": address, **_COMMON, **_PRODUCER, **settings})
+        self._handle = Handle(PRODUCER, {"bootstrap.servers": address, **COMMON, **_PRODUCER, **settings})
         self._topic = self._handle.topic(topic)
         self._partitions = partitions
         self._next = 0
@@ -123,7 +120,7 @@ class KafkaSubscriber:
     """Reads all partitions of one topic without a group, so that only fetching is measured."""
 
     def __init__(self, address: str, topic: str, partitions: int) -> None:
-        self._handle = Handle(CONSUMER, {"bootstrap.servers": address, **_COMMON, **_CONSUMER})
+        self._handle = Handle(CONSUMER, {"bootstrap.servers": address, **COMMON, **_CONSUMER})
         self._name = topic
         self._partitions = partitions
         self._topic = self._handle.topic(topic)
@@ -192,13 +189,10 @@ class KafkaDialect:
         return f"librdkafka {librdkafka.version()}"
 
     def create(self, address: str, topic: str, partitions: int) -> None:
-        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-        wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1)
-        admin.create_topics([wanted], operation_timeout=30)[topic].result(40)
+        topics.create_topics(address, [topic], partitions)
 
     def delete(self, address: str, topic: str) -> None:
-        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-        admin.delete_topics([topic], operation_timeout=30)[topic].result(40)
+        topics.delete_topics(address, [topic])
 
     def publisher(self, address: str, topic: str, partitions: int, load: Load) -> Publisher:
         return KafkaPublisher(address, topic, partitions, producer_settings(load))

@@ -18,7 +18,7 @@ class RunningJob:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.client.job", json.dumps(asdict(job))],
+            [sys.executable, "-m", "bench.client", json.dumps(asdict(job))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

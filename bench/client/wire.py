@@ -1,4 +1,4 @@
-"""The smallest Kafka conversation by hand: is this server answering Metadata and acknowledging Produce?
+"""The smallest Kafka conversation by hand: is this server answering Metadata and acknowledging Produce? What can it do?
 
 librdkafka waits 100 ms and more between its own attempts, too coarse to time a start-up; here a connection
 can be tried every few milliseconds. Versions are the oldest that every current broker still answers:
@@ -66,6 +66,16 @@ def metadata_and_produce(address: tuple[str, int], topic: str, timeout_s: float 
         (code,) = struct.unpack_from(">h", answer, 4 + len(_string(topic)) + 4 + 4)
         if code:
             raise NotReady(f"produce answered {code}")
+
+
+def api_keys(address: tuple[str, int]) -> set[int]:
+    """Which APIs the server has."""
+    with socket.create_connection(address, 10) as link:
+        answer = _call(link, _API_VERSIONS, 0, b"")
+    code, count = struct.unpack_from(">hi", answer)
+    if code:
+        raise NotReady(f"ApiVersions answered {code}")
+    return {struct.unpack_from(">h", answer, 6 + 6 * index)[0] for index in range(count)}
 
 
 def idle_connection(address: tuple[str, int]) -> socket.socket:

@@ -19,9 +19,9 @@ def draw(path: Path, results: Results) -> None:
         ratio = results.ratio(key, OURS, BASE)
         if measure.goal is not None and ratio:
             bars.append((measure, ratio))
-    figure = Figure(figsize=(9, 1.2 + 0.32 * max(1, len(bars))), layout="constrained")
+    figure = Figure(figsize=(11, 1.2 + 0.32 * max(1, len(bars))), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_title("Penstock against Apache Kafka, same run: times better (right of 1 is better)", fontsize=10)
+    figure.suptitle("Penstock against Apache Kafka, same run: times better (right of 1 is better)", fontsize=10)
     for place, (measure, ratio) in enumerate(bars):
         good = measure.higher_is_better
         value = ratio if good else 1 / ratio
@@ -31,10 +31,10 @@ def draw(path: Path, results: Results) -> None:
         axes.annotate(f"{value:.2f}×", (max(value, goal, 1), place), xytext=(4, -3), textcoords="offset points", size=8)
     axes.set_yticks(range(len(bars)), [f"{measure.label}, {measure.unit}" for measure, _ in bars], fontsize=8)
     axes.set_xscale("log")
-    ticks = [0.25, 0.5, 1, 2, 4, 8, 16, 32]
+    ticks = [0.0625, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32]
     axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
     axes.minorticks_off()
     axes.axvline(1, color="#999999", linewidth=0.8)
-    axes.margins(x=0.08)
+    axes.margins(x=0.1)
     axes.invert_yaxis()
     figure.savefig(path)

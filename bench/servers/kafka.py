@@ -1,8 +1,9 @@
 """Apache Kafka from its published jars: one KRaft node with the settings and JVM flags that Kafka ships.
 
-The jars come by coordinates through Maven into a cache folder. Two things differ from the shipped
-`server.properties`: listeners are on loopback, and deleted topics leave the disk after a second instead of a
-minute, so that one case's data is gone before the next is measured.
+The jars come by coordinates through Maven into a cache folder. Three things differ from the shipped
+`server.properties`: listeners are on loopback; deleted topics leave the disk after a second instead of a
+minute, so that one case's data is gone before the next is measured; and the coordinator does not wait on purpose
+before it gives a group its assignment, unless the server is asked for as shipped.
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 log.segment.delete.delay.ms=1000
 """
+_NO_GROUP_DELAYS = """group.initial.rebalance.delay.ms=0
+group.consumer.assignment.interval.ms=0
+"""
 
 
 class KafkaServer:
@@ -73,8 +77,10 @@ class KafkaServer:
     name = "Apache Kafka"
     protocol = "kafka"
 
-    def __init__(self, cache: Path, version: str = DEFAULT_VERSION) -> None:
+    def __init__(self, cache: Path, version: str = DEFAULT_VERSION, *, group_delays: bool = False) -> None:
         self.version = version
+        self._root = cache
+        self._group_delays = group_delays
         self._cache = cache / f"kafka-{version}"
 
     def obtain(self) -> None:
@@ -97,12 +103,16 @@ class KafkaServer:
         shutil.rmtree(libs, ignore_errors=True)
         fetched.rename(libs)
 
+    def with_group_delays(self) -> KafkaServer:
+        return KafkaServer(self._root, self.version, group_delays=True)
+
     def prepare(self, folder: Path) -> Launch:
         """Write the configuration and format the storage; not part of the start-up time."""
         folder.mkdir(parents=True)
         broker, controller = free_ports(2)
         properties = folder / "server.properties"
-        properties.write_text(_PROPERTIES.format(broker=broker, controller=controller, data=folder / "data"))
+        text = _PROPERTIES.format(broker=broker, controller=controller, data=folder / "data")
+        properties.write_text(text if self._group_delays else text + _NO_GROUP_DELAYS)
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # With an equals sign: an id may begin with a dash.
         command = self._java("kafka.tools.StorageTool", "format", "--standalone", f"--cluster-id={cluster}")

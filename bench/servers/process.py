@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bench.servers.usage import end, members
 
@@ -57,6 +57,15 @@ class Server(Protocol):
 
     def prepare(self, folder: Path) -> Launch:
         """Make fresh storage and settings in a folder that does not exist yet."""
+        ...
+
+
+@runtime_checkable
+class GroupServer(Server, Protocol):
+    """A broker with consumer groups. Its coordinator waits for nobody, so that its own speed shows."""
+
+    def with_group_delays(self) -> Server:
+        """The same broker, waiting for further members as it is shipped to do."""
         ...
 
 

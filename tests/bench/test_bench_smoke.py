@@ -34,7 +34,11 @@ def test_every_case_yields_figures_for_penstock(report: Path) -> None:
 
 
 def test_report_has_table_and_picture(report: Path) -> None:
-    assert "| produce 1 KiB, 2 partitions | MB/s |" in (report / "out" / "latest.md").read_text()
+    table = (report / "out" / "latest.md").read_text()
+    assert "| produce 1 KiB, 2 partitions | MB/s |" in table
+    assert "| rebalance, 5 bare members, 20 partitions, classic protocol: one more | ms |" in table
+    assert "| offset commits of 2 partitions, 3 groups, 5 in flight each | commits/s |" in table
+    assert "| transactions of 1 message, 2 producers | transactions/s |" in table
     assert "<svg" in (report / "out" / "latest.svg").read_text()
 
 

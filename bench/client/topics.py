@@ -1,0 +1,38 @@
+"""Topics of a Kafka-protocol broker: made and ready to be used, and deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+READY_LIMIT_S = 60.0
+
+
+def create_topics(address: str, names: Sequence[str], partitions: int) -> None:
+    """Returns when every partition answers."""
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    wanted = [NewTopic(name, num_partitions=partitions, replication_factor=1) for name in names]
+    for done in admin.create_topics(wanted, operation_timeout=30).values():
+        done.result(40)
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(name, index): latest for name in names for index in range(partitions)}
+    deadline = time.monotonic() + READY_LIMIT_S
+    while True:
+        try:
+            for offset in admin.list_offsets(asked, request_timeout=10).values():
+                offset.result(20)
+            return
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def delete_topics(address: str, names: Sequence[str]) -> None:
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    for done in admin.delete_topics(list(names), operation_timeout=30).values():
+        done.result(40)
