@@ -8,14 +8,14 @@ STAMP   := $(VENV)/.installed
 PYTEST  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run test check format bench bench-quick chaos-kill chaos-groups clean
+.PHONY: help setup setup-test run test check format bench bench-quick simulate chaos-kill chaos-groups chaos-transactions clean
 
 help: ## Show what can be done
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
 
 setup: $(STAMP) ## Make .venv with the package in it
 
-setup-test: $(STAMP)-test ## Also what tests and benchmarks need: their libraries, kcat
+setup-test: $(STAMP)-test ## Also what tests and benchmarks need: their libraries, kcat, ZooKeeper
 
 run: setup ## Start a broker on loopback with its data under ./data
 	@$(BIN)/penstock serve --data $(DATA)
@@ -33,17 +33,23 @@ format: setup-test ## Bring the code into its form
 	$(BIN)/ruff check --fix src tests bench
 	$(BIN)/ruff format src tests bench
 
-bench: setup-test ## Measure Penstock beside Kafka, RabbitMQ, NATS and Redis (about 15 minutes)
+bench: setup-test ## Measure Penstock beside Kafka, RabbitMQ, NATS and Redis (about 20 minutes)
 	$(BIN)/python -m bench
 
-bench-quick: setup-test ## Measure Penstock beside Kafka (about 3 minutes)
+bench-quick: setup-test ## Measure Penstock beside Kafka (about 6 minutes)
 	$(BIN)/python -m bench --quick
+
+simulate: setup-test ## A thousand simulated clusters with seeded failures (under a minute)
+	$(BIN)/python -m tests.simulation --seeds 1000
 
 chaos-kill: setup-test ## Kill a broker under load, again and again, and count the messages
 	$(BIN)/python -m tests.durability.kill_rounds
 
-chaos-groups: setup-test ## Fifty members of one group come, go and crash under load
+chaos-groups: setup-test ## Fifty members of one group come, go and crash under load (about 4 minutes)
 	$(BIN)/python -m tests.groups.many_members
+
+chaos-transactions: setup-test ## Kill workers and a broker in the middle of transactions, and compare output with input (about 4 minutes)
+	$(BIN)/python -m tests.transactions.exactly_once
 
 clean: ## Remove .venv and caches; data stays
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
@@ -60,4 +66,5 @@ $(STAMP): $(BIN)/python pyproject.toml constraints.txt
 $(STAMP)-test: $(STAMP)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,dev,bench]'
 	@command -v kcat >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq kcat; } || echo "kcat is missing: its tests are skipped"
+	@test -e /usr/share/java/zookeeper.jar || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq zookeeper; } || echo "ZooKeeper is missing: its tests are skipped"
 	@touch $@
