@@ -40,10 +40,6 @@ class ConflictError(CoordinationError):
     """Somebody else changed the tree first; read again and retry."""
 
 
-class PeerError(PenstockError):
-    """Another broker did not answer."""
-
-
 class ConfigError(PenstockError):
     """A setting that is unknown or cannot be used."""
 
@@ -113,12 +109,8 @@ class Code(IntEnum):
     UNSUPPORTED_COMPRESSION_TYPE = 76
     OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
-    PREFERRED_LEADER_NOT_AVAILABLE = 80
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
-    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
-    ELECTION_NOT_NEEDED = 84
-    NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88

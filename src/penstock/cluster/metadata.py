@@ -51,13 +51,6 @@ class PartitionImage:
     # The first replica is the preferred leader.
     replicas: tuple[BrokerId, ...]
     in_sync: tuple[BrokerId, ...]
-    # While the partition moves: which of the replicas are new, and which will go.
-    adding: tuple[BrokerId, ...] = ()
-    removing: tuple[BrokerId, ...] = ()
-
-    @property
-    def is_moving(self) -> bool:
-        return bool(self.adding or self.removing)
 
 
 @dataclass(frozen=True, slots=True)
