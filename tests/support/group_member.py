@@ -151,7 +151,12 @@ def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
     consumer.subscribe([given.topic], listener=Listener())
     while not stop.asked:
         offsets = {}
-        for place, records in consumer.poll(timeout_ms=int(POLL_S * 1000)).items():
+        try:
+            polled = consumer.poll(timeout_ms=int(POLL_S * 1000))
+        except KafkaError as error:  # the broker is away just now
+            diary.failed(error)
+            continue
+        for place, records in polled.items():
             for record in records:
                 diary.consumed(place.partition, record.offset, record.value)
                 offsets[place.partition] = record.offset + 1
@@ -166,7 +171,10 @@ def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
                 )
             except KafkaError as error:
                 diary.failed(error)
-    consumer.close()
+    try:
+        consumer.close()
+    except KafkaError as error:  # there is no broker to take leave of
+        diary.failed(error)
 
 
 async def aiokafka(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
