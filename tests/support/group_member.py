@@ -228,7 +228,10 @@ async def aiokafka(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
                 )
         except KafkaError as error:
             diary.failed(error)
-    await consumer.stop()
+    try:
+        await consumer.stop()
+    except asyncio.CancelledError as error:  # of a fetch of its own that waited for a broker which is away
+        diary.failed(repr(error))
 
 
 def main() -> None:

@@ -4,9 +4,7 @@ the two are the same.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import tempfile
 from pathlib import Path
 
 from hypothesis import HealthCheck, given
@@ -18,6 +16,7 @@ from penstock.config.topic import TopicConfig
 from penstock.storage.contract import Log
 from penstock.storage.segmented.engine import SegmentedEngine
 from support.logs import AT, NOW_MS, batch, open_engine, settings
+from support.playing import play
 from support.replicas import check_same, copy, reconcile
 from support.transactions import read_committed, txn_batch
 
@@ -118,6 +117,12 @@ class Story:
         await self._leader.close()
         await self._follower.close()
 
+    async def finish(self) -> None:
+        await self.check()
+        await self._restart()
+        await self.check()
+        await self.close()
+
     async def play(self, step: tuple[object, ...]) -> None:
         name, *details = step
         if hasattr(self, f"_{name}"):
@@ -183,28 +188,13 @@ class Story:
         self._follower = await open_engine(self._folder, self._config, self._clock)
 
 
-def play(config: TopicConfig, steps: list[tuple[object, ...]]) -> None:
-    async def run() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            story = Story(Path(folder), config)
-            await story.open()
-            for step in steps:
-                await story.play(step)
-            await story.check()
-            await story._restart()
-            await story.check()
-            await story.close()
-
-    asyncio.run(run())
-
-
 @EXAMPLES
 @given(st.lists(STEPS, min_size=10, max_size=50))
 def test_a_follower_is_what_its_leader_is(steps: list[tuple[object, ...]]) -> None:
-    play(KEPT, steps)
+    play(lambda folder: Story(folder, KEPT), steps)
 
 
 @EXAMPLES
 @given(st.lists(STEPS, min_size=10, max_size=50))
 def test_a_follower_of_a_compacted_log_has_the_last_record_of_every_key(steps: list[tuple[object, ...]]) -> None:
-    play(COMPACTED, steps)
+    play(lambda folder: Story(folder, COMPACTED), steps)

@@ -4,9 +4,7 @@ was committed, in order, and nothing else.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import tempfile
 from pathlib import Path
 
 from hypothesis import HealthCheck, given
@@ -18,6 +16,7 @@ from penstock.config.topic import TopicConfig
 from penstock.storage.contract import Log
 from penstock.storage.segmented.engine import SegmentedEngine
 from support.logs import AT, NOW_MS, append, open_engine, settings
+from support.playing import play
 from support.transactions import end, read_committed, txn_append
 
 KEPT = settings(segment_bytes=1024, index_interval_bytes=100)
@@ -104,6 +103,10 @@ class Story:
 
     async def close(self) -> None:
         await self._engine.close()
+
+    async def finish(self) -> None:
+        await self.check()
+        await self.close()
 
     async def play(self, step: tuple[object, ...]) -> None:
         name, *details = step
@@ -218,26 +221,13 @@ class Story:
         return b"%d" % len(self.model.records) + b"." * 200
 
 
-def play(config: TopicConfig, steps: list[tuple[object, ...]]) -> None:
-    async def run() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            story = Story(Path(folder), config)
-            await story.open()
-            for step in steps:
-                await story.play(step)
-            await story.check()
-            await story.close()
-
-    asyncio.run(run())
-
-
 @EXAMPLES
 @given(st.lists(STEPS, min_size=20, max_size=60))
 def test_what_is_committed_is_shown_in_order(steps: list[tuple[object, ...]]) -> None:
-    play(KEPT, steps)
+    play(lambda folder: Story(folder, KEPT), steps)
 
 
 @EXAMPLES
 @given(st.lists(STEPS, min_size=20, max_size=60))
 def test_compaction_keeps_the_last_committed_record_of_every_key(steps: list[tuple[object, ...]]) -> None:
-    play(COMPACTED, steps)
+    play(lambda folder: Story(folder, COMPACTED), steps)
