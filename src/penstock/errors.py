@@ -40,6 +40,10 @@ class ConflictError(CoordinationError):
     """Somebody else changed the tree first; read again and retry."""
 
 
+class PeerError(PenstockError):
+    """Another broker did not answer."""
+
+
 class ConfigError(PenstockError):
     """A setting that is unknown or cannot be used."""
 
@@ -109,8 +113,12 @@ class Code(IntEnum):
     UNSUPPORTED_COMPRESSION_TYPE = 76
     OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
@@ -137,3 +145,22 @@ class ApiError(PenstockError):
         super().__init__(message or code.name)
         self.code = code
         self.message = message
+
+
+def code_of(error: Exception) -> Code:
+    """The code under which an error of a partition is answered; one that is neither the request's nor the disk's is
+    raised on.
+    """
+    if isinstance(error, ApiError):
+        return error.code
+    if isinstance(error, StorageError):
+        return Code.KAFKA_STORAGE_ERROR
+    raise error
+
+
+def code_from(number: int) -> Code:
+    """A code that another broker has answered with; one that is not known here is an unknown error."""
+    try:
+        return Code(number)
+    except ValueError:
+        return Code.UNKNOWN_SERVER_ERROR

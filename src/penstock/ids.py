@@ -12,6 +12,11 @@ TopicId = uuid.UUID
 NO_TOPIC_ID = uuid.UUID(int=0)
 
 
+_STAND_IN_SHIFT = 40
+PRODUCER_IDS_END = 1 << _STAND_IN_SHIFT
+"""Producer ids are given out below."""
+
+
 class TopicPartition(NamedTuple):
     """The address of one log."""
 
@@ -20,6 +25,15 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def stand_in_id(producer_id: int, partition: int) -> int:
+    """The name under which a producer's batches for a retired partition are known in the log of its successor.
+
+    A producer numbers its batches for each partition by itself: under one name the two rows would get mixed up.
+    """
+    assert 0 <= producer_id < PRODUCER_IDS_END
+    return (partition + 1) << _STAND_IN_SHIFT | producer_id
 
 
 def new_topic_id() -> TopicId:

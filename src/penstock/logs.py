@@ -20,13 +20,16 @@ def fields(**values: object) -> dict[str, object]:
     return {"fields": values}
 
 
-def configure(level: str, format: str, stream: TextIO | None = None) -> None:
-    """Sends the process's log to `stream` (standard error); a second call replaces the first."""
+def configure(level: str, format: str, stream: TextIO | None = None, process: str | None = None) -> None:
+    """Sends the process's log to `stream` (standard error); a second call replaces the first.
+
+    `process` is the name in every line of one of several processes whose logs end up in one place.
+    """
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _Handler)]:
         root.removeHandler(handler)
     handler = _Handler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter(process) if format == "json" else TextFormatter(process))
     root.addHandler(handler)
     root.setLevel(level.upper())
 
@@ -35,17 +38,29 @@ class _Handler(logging.StreamHandler[TextIO]):
     """Marks the handler that `configure` put in place."""
 
 
-class TextFormatter(logging.Formatter):
-    """`2026-03-01T12:00:00.123Z INFO     storage  segment rolled partition=orders-0 base_offset=42`."""
+class _Formatter(logging.Formatter):
+    """Knows the name of the process, if it has one."""
+
+    def __init__(self, process: str | None = None) -> None:
+        super().__init__()
+        self._process = process
+
+
+class TextFormatter(_Formatter):
+    """`2026-03-01T12:00:00.123Z INFO     storage  segment rolled partition=orders-0 base_offset=42`.
+
+    The name of the process stands before the room.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         facts = "".join(f" {key}={_readable(value)}" for key, value in _fields(record).items())
-        line = f"{_time(record)} {record.levelname:<8} {_room(record)}  {_one_line(record.getMessage())}{facts}"
+        where = _room(record) if self._process is None else f"{self._process} {_room(record)}"
+        line = f"{_time(record)} {record.levelname:<8} {where}  {_one_line(record.getMessage())}{facts}"
         trace = _traceback(self, record)
         return f"{line}\n{trace}" if trace else line
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(_Formatter):
     """One JSON object a line; fields stand beside time, level, room and message."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -56,6 +71,8 @@ class JsonFormatter(logging.Formatter):
             "room": _room(record),
             "message": record.getMessage(),
         }
+        if self._process is not None:
+            event["process"] = self._process
         if trace := _traceback(self, record):
             event["traceback"] = trace
         return json.dumps(event, default=str, ensure_ascii=False)

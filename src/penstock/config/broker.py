@@ -9,26 +9,15 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from penstock.config.address import Address, parse_address, parse_public_address
-from penstock.config.setting import INT_MAX, LONG_MAX, Kind, Setting
-
-
-def meaning(
-    doc: str,
-    *,
-    low: int = 1,
-    high: int = LONG_MAX,
-    choices: tuple[str, ...] = (),
-    make: Callable[[str], object] | None = None,
-) -> Mapping[str, Any]:
-    """What a field means and accepts, as the field's metadata; `low` and `high` count for numbers only."""
-    return {"doc": doc, "low": low, "high": high, "choices": choices, "make": make}
+from penstock.config.cluster import ClusterSettings
+from penstock.config.setting import INT_MAX, Kind, Setting, meaning
 
 
 def _path(text: str) -> Path:
@@ -145,6 +134,10 @@ class LogSettings:
         default=60_000,
         metadata=meaning("Milliseconds between two notes of how far each log is safely on disk."),
     )
+    recovery_bytes: int = field(
+        default=67_108_864,
+        metadata=meaning("Bytes of a log after which it is noted what makes reading them again unnecessary.", low=1),
+    )
     flush_threads: int = field(default=2, metadata=meaning("Threads that force logs to disk.", high=256))
     read_threads: int = field(default=4, metadata=meaning("Threads that read what is not in the page cache.", high=256))
     unflushed_bytes: int = field(
@@ -161,6 +154,13 @@ class LogSettings:
     compaction_memory_bytes: int = field(
         default=134_217_728,
         metadata=meaning("Bytes that the table of keys may take while a log is compacted.", low=1_048_576),
+    )
+    stray_keep_ms: int = field(
+        default=600_000,
+        metadata=meaning(
+            "Milliseconds after its start that a broker of a cluster keeps logs that the cluster has not placed on it.",
+            low=0,
+        ),
     )
 
 
@@ -287,11 +287,14 @@ class Config:
     log: LogSettings = LogSettings()
     groups: GroupSettings = GroupSettings()
     transactions: TransactionSettings = TransactionSettings()
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     topic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     logging: LoggingSettings = LoggingSettings()
 
 
-Section = BrokerSettings | Limits | LogSettings | GroupSettings | TransactionSettings | LoggingSettings
+Section = (
+    BrokerSettings | Limits | LogSettings | GroupSettings | TransactionSettings | ClusterSettings | LoggingSettings
+)
 
 SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
     {
@@ -300,6 +303,7 @@ SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
         "log": LogSettings,
         "groups": GroupSettings,
         "transactions": TransactionSettings,
+        "cluster": ClusterSettings,
         "logging": LoggingSettings,
     }
 )

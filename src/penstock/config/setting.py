@@ -8,14 +8,27 @@ Rules:
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from penstock.errors import ConfigError
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+
+
+def meaning(
+    doc: str,
+    *,
+    low: int = 1,
+    high: int = LONG_MAX,
+    choices: tuple[str, ...] = (),
+    make: Callable[[str], object] | None = None,
+) -> Mapping[str, Any]:
+    """What a field means and accepts, as the field's metadata; `low` and `high` count for numbers only."""
+    return {"doc": doc, "low": low, "high": high, "choices": choices, "make": make}
 
 
 class Kind(IntEnum):

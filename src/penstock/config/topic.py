@@ -2,7 +2,7 @@
 
 Rules:
 - A setting is accepted only if it is honoured. Some of Kafka's are honoured by doing nothing, because what
-  they govern (replication traffic, tiered storage) does not exist here; they accept only what asks nothing.
+  they govern (tiered storage) does not exist here; they accept only what asks nothing.
 - Defaults are Kafka 4's, except `retention.ms` (14 days) and the smallest `segment.bytes` (1024).
 """
 
@@ -13,6 +13,8 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
+from penstock.config import throttle
+from penstock.config.retired import RETIRED_SETTING, parse_retired, spell_retired
 from penstock.config.setting import LONG_MAX, Kind, Setting, nearest
 from penstock.errors import ConfigError
 
@@ -45,14 +47,7 @@ class TopicConfig:
     preallocate: bool
     unclean_leader_election_enable: bool
     storage: str
-
-
-def _throttled_replicas(text: str) -> str:
-    """`*`, nothing, or partition:broker pairs, as Kafka spells them."""
-    pairs = [pair.split(":") for pair in text.split(",")] if text not in ("", "*") else []
-    if not all(len(pair) == 2 and all(part.strip().isdecimal() for part in pair) for pair in pairs):
-        raise ValueError("*, nothing, or PARTITION:BROKER pairs such as 0:1,1:1")
-    return text
+    partitions_retired: Mapping[int, int]
 
 
 _SETTINGS = (
@@ -248,18 +243,24 @@ _SETTINGS = (
         doc="Engine that keeps the topic: segmented writes log files, memory forgets everything at exit.",
     ),
     Setting(
-        name="leader.replication.throttled.replicas",
-        kind=Kind.STRING,
+        name=RETIRED_SETTING,
+        kind=Kind.LIST,
         default="",
-        make=_throttled_replicas,
-        doc="Replicas whose leader slows replication; with no replication traffic nothing is slowed.",
+        doc="Partitions that take no more messages, each with the one that takes its place, such as 3:0,4:1.",
     ),
     Setting(
-        name="follower.replication.throttled.replicas",
+        name=throttle.LEADER_REPLICAS,
         kind=Kind.STRING,
         default="",
-        make=_throttled_replicas,
-        doc="Replicas that slow their own replication; with no replication traffic nothing is slowed.",
+        make=throttle.check_replicas,
+        doc="Replicas whose leader slows their copying; a leader slows that of every new replica, named here or not.",
+    ),
+    Setting(
+        name=throttle.FOLLOWER_REPLICAS,
+        kind=Kind.STRING,
+        default="",
+        make=throttle.check_replicas,
+        doc="Replicas that are copied no faster than new ones while they are not in sync, as 0:1,1:1 or *.",
     ),
     Setting(
         name="remote.storage.enable",
@@ -303,11 +304,9 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
     }
 )
 
+_OWN_NAMES = {"storage": "penstock.storage", "partitions_retired": RETIRED_SETTING}
 _NAME_OF_FIELD: Mapping[str, str] = MappingProxyType(
-    {
-        field.name: "penstock.storage" if field.name == "storage" else field.name.replace("_", ".")
-        for field in fields(TopicConfig)
-    }
+    {field.name: _OWN_NAMES.get(field.name, field.name.replace("_", ".")) for field in fields(TopicConfig)}
 )
 
 
@@ -328,6 +327,8 @@ def topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str] = Map
 
     Raises ConfigError naming the key, its value and what is allowed.
     """
+    if RETIRED_SETTING in defaults:
+        raise ConfigError(f"{RETIRED_SETTING} is set for one topic, not for all of them")
     values: dict[str, object] = {}
     for source in (defaults, overrides):
         for name, text in source.items():
@@ -337,10 +338,16 @@ def topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str] = Map
         for field, name in _NAME_OF_FIELD.items()
     }
     effective["cleanup_policy"] = frozenset(effective["cleanup_policy"])
+    effective["partitions_retired"] = parse_retired(effective["partitions_retired"])
     config = TopicConfig(**effective)
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         raise ConfigError(
             f"min.compaction.lag.ms = '{config.min_compaction_lag_ms}': allowed is at most "
             f"max.compaction.lag.ms, which is {config.max_compaction_lag_ms}"
+        )
+    if config.partitions_retired and "compact" in config.cleanup_policy:
+        raise ConfigError(
+            f"{RETIRED_SETTING} = {spell_retired(config.partitions_retired)!r}: allowed is nothing with "
+            "cleanup.policy=compact, where old values of keys would stay beside newer ones elsewhere"
         )
     return config

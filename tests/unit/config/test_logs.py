@@ -24,9 +24,9 @@ def _logging_as_before() -> Iterator[None]:
     root.setLevel(level)
 
 
-def written(format: str, level: str = "info") -> io.StringIO:
+def written(format: str, level: str = "info", process: str | None = None) -> io.StringIO:
     stream = io.StringIO()
-    logs.configure(level, format, stream)
+    logs.configure(level, format, stream, process)
     return stream
 
 
@@ -38,6 +38,15 @@ def test_text_is_time_level_room_message_and_fields() -> None:
         r'segment rolled partition=orders-0 base_offset=42 note="two words"\n'
     )
     assert re.fullmatch(pattern, stream.getvalue())
+
+
+def test_one_of_several_processes_says_which_it_is() -> None:
+    text = written("text", process="broker-2")
+    log.info("rolled")
+    assert text.getvalue().endswith(" INFO     broker-2 storage.segmented  rolled\n")
+    lines = written("json", process="broker-2")
+    log.info("rolled", extra=logs.fields(process="forged"))
+    assert json.loads(lines.getvalue())["process"] == "broker-2"
 
 
 def test_a_line_break_cannot_forge_a_second_event() -> None:

@@ -40,6 +40,7 @@ def test_defaults_are_kafkas_with_two_weeks_of_retention() -> None:
         "preallocate": False,
         "unclean_leader_election_enable": False,
         "storage": "segmented",
+        "partitions_retired": {},
     }
 
 

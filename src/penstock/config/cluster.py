@@ -1,0 +1,55 @@
+"""The settings of brokers that are one; see `broker.py` for the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.config.coordinator import Coordinator, parse_coordinator
+from penstock.config.setting import INT_MAX, meaning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """[cluster]: brokers that are one: where they meet, and how they look after each other."""
+
+    coordinator: Coordinator | None = field(
+        default=None,
+        metadata=meaning(
+            "zk://HOST:PORT,HOST:PORT/PATH of the ZooKeeper that holds the cluster's state; empty for one broker.",
+            make=parse_coordinator,
+        ),
+    )
+    lease_ms: int = field(
+        default=6_000,
+        metadata=meaning(
+            "Milliseconds after which a broker that is not heard from counts as dead.", low=1_000, high=300_000
+        ),
+    )
+    heal_after_ms: int = field(
+        default=600_000,
+        metadata=meaning("Milliseconds that a broker may be away before its replicas are placed elsewhere.", low=0),
+    )
+    balance_after_ms: int = field(
+        default=60_000,
+        metadata=meaning("Milliseconds that brokers may be unevenly loaded before partitions are moved.", low=0),
+    )
+    moves: int = field(
+        default=8,
+        metadata=meaning("Partitions that the cluster moves at a time by itself; 0 never moves one.", low=0),
+    )
+    move_bytes_per_second: int = field(
+        default=33_554_432,
+        metadata=meaning("Bytes a second that a broker fetches at most for new replicas; 0 sets no bound.", low=0),
+    )
+    lag_time_max_ms: int = field(
+        default=10_000,
+        metadata=meaning("Milliseconds that a follower may be behind its leader and still count as in sync.", low=1),
+    )
+    lag_max_messages: int = field(
+        default=0,
+        metadata=meaning("Records that a follower may be behind and still count as in sync; 0 sets no bound.", low=0),
+    )
+    fetch_wait_max_ms: int = field(
+        default=500,
+        metadata=meaning("Milliseconds that a leader lets a follower wait for new records.", high=INT_MAX),
+    )
