@@ -89,7 +89,10 @@ ALTER_CONFIGS = _described(33, "AlterConfigs", (0, 2), 2)
 DESCRIBE_LOG_DIRS = _described(35, "DescribeLogDirs", (1, 4), 2)
 CREATE_PARTITIONS = _described(37, "CreatePartitions", (0, 3), 2)
 DELETE_GROUPS = _described(42, "DeleteGroups", (0, 2), 2)
+ELECT_LEADERS = _described(43, "ElectLeaders", (0, 2), 2)
 INCREMENTAL_ALTER_CONFIGS = _described(44, "IncrementalAlterConfigs", (0, 1), 1)
+ALTER_PARTITION_REASSIGNMENTS = _described(45, "AlterPartitionReassignments", (0, 1), 0)
+LIST_PARTITION_REASSIGNMENTS = _described(46, "ListPartitionReassignments", (0, 0), 0)
 OFFSET_DELETE = _described(47, "OffsetDelete", (0, 0), NEVER)
 DESCRIBE_CLUSTER = _described(60, "DescribeCluster", (0, 2), 0)
 DESCRIBE_PRODUCERS = _described(61, "DescribeProducers", (0, 0), 0)
@@ -132,7 +135,10 @@ APIS = {
         DESCRIBE_LOG_DIRS,
         CREATE_PARTITIONS,
         DELETE_GROUPS,
+        ELECT_LEADERS,
         INCREMENTAL_ALTER_CONFIGS,
+        ALTER_PARTITION_REASSIGNMENTS,
+        LIST_PARTITION_REASSIGNMENTS,
         OFFSET_DELETE,
         DESCRIBE_CLUSTER,
         DESCRIBE_PRODUCERS,

@@ -8,7 +8,8 @@ fields.
 
     topics c [ name c | partitions c [ index i32 | error_code i16 | base_offset i64 | log_append_time_ms i64 (2+)
         | log_start_offset i64 (5+) | record_errors c [ batch_index i32 | message c? | T ] (8+)
-        | error_message c? (8+) | T: 0 = current leader (10+) ] | T ] | throttle_time_ms i32 (1+) | T
+        | error_message c? (8+) | T: 0 = current leader (10+) ] | T ] | throttle_time_ms i32 (1+)
+        | T: 0 = where the leaders are (10+), c [ broker_id i32 | host c | port i32 | rack c? | T ]
 
 Rules: records stay a view into the frame and are never copied or looked into; partitions come out flat, in
 the order of the request; a hostile request ends in `ProtocolError`, and each turn of a loop eats bytes.
@@ -69,8 +70,20 @@ class ProduceRequest:
     partitions: list[ProducePartition]
 
 
+class Endpoint(NamedTuple):
+    """Where a broker is found."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
 class ProduceResult(NamedTuple):
-    """What became of one partition; `record_errors` are (index in the batch, message) pairs."""
+    """What became of one partition; `record_errors` are (index in the batch, message) pairs.
+
+    `current_leader` is (broker id, leader epoch), for a producer that has asked the wrong broker (KIP-951).
+    """
 
     topic: str
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
@@ -213,10 +226,17 @@ def _refuse(field: str) -> ProtocolError:
     return ProtocolError(f"ProduceRequest.{field} has a length that cannot be")
 
 
-def encode_response(version: int, correlation_id: int, results: Sequence[ProduceResult], throttle_ms: int = 0) -> bytes:
-    """The whole frame; consecutive results of one topic share its entry."""
+def encode_response(
+    version: int,
+    correlation_id: int,
+    results: Sequence[ProduceResult],
+    throttle_ms: int = 0,
+    endpoints: Sequence[Endpoint] = (),
+) -> bytes:
+    """The whole frame; consecutive results of one topic share its entry. `endpoints` are those of current leaders."""
     if version >= FLEXIBLE_FROM:
         encoded = _encode_flexible(version, correlation_id, results, throttle_ms)
+        encoded += _endpoints_tag(endpoints) if endpoints and version >= _CURRENT_LEADER_FROM else b"\0"
     else:
         encoded = _encode_plain(version, correlation_id, results, throttle_ms)
     return _i32.pack(len(encoded)) + encoded
@@ -237,8 +257,15 @@ def _encode_flexible(version: int, correlation_id: int, results: Sequence[Produc
                 parts.append(_flexible_details(version, result))
         parts.append(b"\0")
     parts.append(_i32.pack(throttle_ms))
-    parts.append(b"\0")
     return b"".join(parts)
+
+
+def _endpoints_tag(endpoints: Sequence[Endpoint]) -> bytes:
+    parts = [uvarint(len(endpoints) + 1)]
+    for broker_id, host, port, rack in endpoints:
+        parts += (_i32.pack(broker_id), _compact(host), _i32.pack(port), _compact(rack), b"\0")
+    encoded = b"".join(parts)
+    return b"\x01\0" + uvarint(len(encoded)) + encoded
 
 
 def _flexible_details(version: int, result: ProduceResult) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from penstock.errors import ProtocolError
@@ -18,6 +19,7 @@ from penstock.protocol.varint import read_uvarint, skip_tag_section, uvarint
 
 VERSION = 16
 
+_i32 = struct.Struct(">i")
 _head = struct.Struct(">iiibii").pack
 _partition = struct.Struct(">iiqiqi").pack
 _replica_state = struct.Struct(">iqx").pack
@@ -50,13 +52,16 @@ def encode_request(
     replica_epoch: int,
     partitions: Sequence[FetchPartition],
     *,
+    forgotten: Sequence[tuple[bytes, int]] = (),
+    session_id: int,
+    session_epoch: int,
     max_wait_ms: int,
     min_bytes: int,
     max_bytes: int,
 ) -> bytes:
-    """The body of a request; partitions of a topic stand together."""
+    """The body of a request; partitions of a topic stand together, in both lists."""
     topics = [(topic_id, list(members)) for topic_id, members in groupby(partitions, lambda wanted: wanted.topic_id)]
-    parts = [_head(max_wait_ms, min_bytes, max_bytes, 0, 0, -1), uvarint(len(topics) + 1)]
+    parts = [_head(max_wait_ms, min_bytes, max_bytes, 0, session_id, session_epoch), uvarint(len(topics) + 1)]
     for topic_id, members in topics:
         parts += (topic_id or bytes(16), uvarint(len(members) + 1))
         for wanted in members:
@@ -72,17 +77,21 @@ def encode_request(
             )
             parts.append(b"\0")
         parts.append(b"\0")
+    gone = [(topic_id, [index for _, index in members]) for topic_id, members in groupby(forgotten, itemgetter(0))]
+    parts.append(uvarint(len(gone) + 1))
+    for topic_id, indexes in gone:
+        parts += (topic_id, uvarint(len(indexes) + 1), *map(_i32.pack, indexes), b"\0")
     state = _replica_state(replica_id, replica_epoch)
-    # No forgotten topics, no rack, one tag.
-    parts += (b"\x01\x01\x01", uvarint(_REPLICA_STATE_TAG), uvarint(len(state)), state)
+    # No rack, one tag.
+    parts += (b"\x01\x01", uvarint(_REPLICA_STATE_TAG), uvarint(len(state)), state)
     return b"".join(parts)
 
 
-def decode_response(body: memoryview) -> tuple[int, list[ReplicaResult]]:
-    """The error of the whole answer, and every partition's part."""
+def decode_response(body: memoryview) -> tuple[int, int, list[ReplicaResult]]:
+    """The error of the whole answer, its session id, and every partition's part."""
     try:
-        _, code, _ = _response_head(body)
-        return code, _results(body, 10)
+        _, code, session_id = _response_head(body)
+        return code, session_id, _results(body, 10)
     except (struct.error, IndexError):
         raise ProtocolError("FetchResponse ends too early") from None
 

@@ -122,6 +122,12 @@ def stamp_append_time(batch: memoryview, now_ms: int) -> None:
     _U32.pack_into(batch, 17, crc_of(batch))
 
 
+def stamp_producer(batch: memoryview, producer_id: int) -> None:
+    """Puts another producer's name on a batch, in place; this one changes the CRC."""
+    _I64.pack_into(batch, 43, producer_id)
+    _U32.pack_into(batch, 17, crc_of(batch))
+
+
 def with_header(header: BatchHeader, records: bytes | memoryview) -> bytearray:
     """A batch of this header around these (already compressed) records: length and CRC are made here."""
     batch = bytearray(HEADER_BYTES + len(records))

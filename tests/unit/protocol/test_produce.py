@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ProtocolError
 from penstock.protocol.apis import PRODUCE
-from penstock.protocol.produce import ProducePartition, ProduceResult, decode_request, encode_response
+from penstock.protocol.produce import Endpoint, ProducePartition, ProduceResult, decode_request, encode_response
 from unit.protocol.kio_oracle import kio_class, kio_read, kio_write, plain_values
 
 _OLDEST_IN_KIO = 3
@@ -132,6 +132,24 @@ def _expected(version: int, result: ProduceResult) -> dict[str, Any]:
         leader_id, leader_epoch = result.current_leader or (-1, -1)
         expected["current_leader"] = {"leader_id": leader_id, "leader_epoch": leader_epoch}
     return expected
+
+
+@pytest.mark.parametrize("version", [9, 10, 12])
+def test_responses_say_where_leaders_are_from_the_version_on_that_has_it(version: int) -> None:
+    result = ProduceResult("a", 0, 6, current_leader=(2, 7))
+    endpoints = [Endpoint(2, "host", 9092, None), Endpoint(3, "other", 9093, "rack")]
+
+    body = encode_response(version, 1, [result], endpoints=endpoints)[9:]
+
+    found = kio_read(kio_class(PRODUCE, version, "Response"), body).get("node_endpoints")
+    assert found == (
+        None
+        if version < 10
+        else [
+            {"node_id": 2, "host": "host", "port": 9092, "rack": None},
+            {"node_id": 3, "host": "other", "port": 9093, "rack": "rack"},
+        ]
+    )
 
 
 @pytest.mark.parametrize("version", [8, 9])

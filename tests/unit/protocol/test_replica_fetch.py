@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import given, settings
@@ -72,14 +72,26 @@ def _expected(result: FetchResult) -> ReplicaResult:
 def test_kio_reads_the_requests_that_are_written(
     partitions: list[FetchPartition], replica: int, epoch: int, wait_ms: int, min_bytes: int, max_bytes: int
 ) -> None:
-    body = encode_request(replica, epoch, partitions, max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
+    topic_id = uuid4()
+    body = encode_request(
+        replica,
+        epoch,
+        partitions,
+        forgotten=[(topic_id.bytes, 3), (topic_id.bytes, 5)],
+        session_id=7,
+        session_epoch=1,
+        max_wait_ms=wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+    )
 
     plain = kio_read(kio_class(FETCH, VERSION, "Request"), body)
 
     assert plain["replica_state"] == {"replica_id": replica, "replica_epoch": epoch}
     assert (plain["max_wait_ms"], plain["min_bytes"], plain["max_bytes"]) == (wait_ms, min_bytes, max_bytes)
-    assert (plain["session_id"], plain["session_epoch"], plain["isolation_level"]) == (0, -1, 0)
-    assert (plain["forgotten_topics_data"], plain["rack_id"], plain["cluster_id"]) == ([], "", None)
+    assert (plain["session_id"], plain["session_epoch"], plain["isolation_level"]) == (7, 1, 0)
+    assert plain["forgotten_topics_data"] == [{"topic_id": topic_id, "partitions": [3, 5]}]
+    assert (plain["rack_id"], plain["cluster_id"]) == ("", None)
     found = [
         FetchPartition(
             None,
@@ -100,19 +112,31 @@ def test_kio_reads_the_requests_that_are_written(
 @_settings
 @given(partitions=_partitions, replica=_i32, epoch=_i64)
 def test_a_leader_reads_what_a_follower_writes(partitions: list[FetchPartition], replica: int, epoch: int) -> None:
-    body = encode_request(replica, epoch, partitions, max_wait_ms=500, min_bytes=1, max_bytes=1 << 20)
+    forgotten = [(bytes(16), 3), (bytes(16), 5)]
+    body = encode_request(
+        replica,
+        epoch,
+        partitions,
+        forgotten=forgotten,
+        session_id=7,
+        session_epoch=1,
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=1 << 20,
+    )
 
     request = decode_request(VERSION, memoryview(body), 0)
 
     assert request.partitions == partitions
     assert (request.replica_id, request.max_wait_ms, request.min_bytes, request.max_bytes) == (replica, 500, 1, 1 << 20)
-    assert (request.session_id, request.session_epoch, request.forgotten) == (0, -1, [])
+    assert (request.session_id, request.session_epoch) == (7, 1)
+    assert request.forgotten == [(None, topic_id, index) for topic_id, index in forgotten]
 
 
 @_settings
 @given(results=_results(), error_code=st.integers(-1, 120))
 def test_a_follower_reads_what_a_leader_writes(results: list[FetchResult], error_code: int) -> None:
-    code, found = decode_response(_body(results, throttle_ms=5, error_code=error_code))
+    code, _, found = decode_response(_body(results, throttle_ms=5, error_code=error_code))
 
     assert code == error_code
     assert found == [_expected(result) for result in results]
@@ -147,7 +171,7 @@ def test_a_follower_reads_what_kio_writes(results: list[FetchResult], data: st.D
     endpoints = [{"node_id": 1, "host": "here", "port": 9092, "rack": None}]
     plain = {"throttle_time_ms": 3, "error_code": 0, "session_id": 0, "responses": topics, "node_endpoints": endpoints}
 
-    code, found = decode_response(memoryview(kio_write(kio_class(FETCH, VERSION, "Response"), plain)))
+    code, _, found = decode_response(memoryview(kio_write(kio_class(FETCH, VERSION, "Response"), plain)))
 
     assert code == 0
     assert [each._replace(diverging=each.diverging or (-1, -1)) for each in found] == [
@@ -168,7 +192,7 @@ def _answer() -> bytes:
 
 def test_every_truncation_of_an_answer_is_refused() -> None:
     whole = _answer()
-    assert len(decode_response(memoryview(whole))[1]) == 3
+    assert len(decode_response(memoryview(whole))[2]) == 3
 
     for length in range(len(whole)):
         with pytest.raises(ProtocolError):
@@ -198,7 +222,7 @@ def test_unknown_tags_of_a_partition_and_a_topic_are_skipped() -> None:
 def test_records_stay_views_of_the_frame() -> None:
     body = memoryview(_answer())
 
-    records = decode_response(body)[1][0].records
+    records = decode_response(body)[2][0].records
 
     assert bytes(records) == b"records"
     assert records.obj is body.obj
