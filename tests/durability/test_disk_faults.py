@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import DiskFullError, StorageError
+from penstock.errors import ApiError, Code, DiskFullError, StorageError
 from penstock.ids import TopicPartition
 from penstock.storage.segmented.engine import SegmentedEngine
 from penstock.storage.segmented.faulty import FaultyFiles
@@ -54,6 +54,23 @@ async def test_a_full_disk_refuses_the_append_and_leaves_nothing_half_written(tm
     await again.close()
 
 
+async def test_what_follows_a_batch_that_found_no_room_finds_none_either(tmp_path: Path) -> None:
+    """Told that the second in flight is out of order, a client would begin a new epoch, and repeat itself."""
+    engine, files = await faulty(tmp_path)
+    log = engine.logs[AT]
+    await append(log, b"before", producer=1, sequence=0)
+    files.run_full_after(0)
+    for sequence in (1, 2, 3):
+        with pytest.raises(DiskFullError):
+            await append(log, b"x", producer=1, sequence=sequence)
+    files.make_room()
+    assert await append(log, b"x", producer=1, sequence=1) == 1
+    with pytest.raises(ApiError) as refused:
+        await append(log, b"x", producer=1, sequence=3)
+    assert refused.value.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    await engine.close()
+
+
 async def test_a_disk_that_is_full_when_a_segment_is_rolled_takes_no_log_offline(tmp_path: Path) -> None:
     """Indexes, snapshots and epochs find no room either; they are written when there is some."""
     engine, files = await faulty(tmp_path, flush_messages=1, segment_bytes=1024)
@@ -72,6 +89,21 @@ async def test_a_disk_that_is_full_when_a_segment_is_rolled_takes_no_log_offline
     assert [record.offset for record in await read_all(again.logs[AT])] == list(range(6))
     assert again.logs[AT].epochs.starts == log.epochs.starts
     await again.close()
+
+
+async def test_a_log_for_whose_small_files_there_was_no_room_can_be_cut_when_there_is(tmp_path: Path) -> None:
+    """Nothing is appended meanwhile: a follower has to cut before it may append anything."""
+    engine, files = await faulty(tmp_path, segment_bytes=1024)
+    log = engine.logs[AT]
+    files.run_full_after(len(batch(b"x" * 800)) + 2)
+    await append(log, b"x" * 800)
+    await log.flush()
+    with pytest.raises(DiskFullError):
+        await log.cut(0)
+    files.make_room()
+    await log.cut(0)
+    assert log.end_offset == 0
+    await engine.close()
 
 
 async def test_retention_makes_room_on_a_full_disk(tmp_path: Path) -> None:

@@ -175,6 +175,26 @@ async def test_leader_epochs_are_read_from_the_batches_if_their_file_is_unusable
     await engine.close()
 
 
+@pytest.mark.parametrize("lives", [1, 2])
+async def test_leader_epochs_found_in_the_tail_after_a_crash_are_known_to_all_later_starts(
+    tmp_path: Path, lives: int
+) -> None:
+    engine = await open_engine(tmp_path / "0", CONFIG)
+    await engine.logs[AT].append(memoryview(batch(b"before the stop")), 0)
+    await engine.close()
+    for life in range(lives):
+        engine = await open_engine(tmp_path / str(life), CONFIG)
+        await engine.logs[AT].append(memoryview(batch(b"before the crash")), 2 * life + 1)
+        await engine.logs[AT].append(memoryview(batch(b"before the crash")), 2 * life + 2)
+        shutil.copytree(tmp_path / str(life), tmp_path / str(life + 1))
+        await engine.close()
+    expected = tuple((epoch, epoch) for epoch in range(2 * lives + 1))
+    for _ in range(2):
+        engine = await open_engine(tmp_path / str(lives), CONFIG)
+        assert engine.logs[AT].epochs.starts == expected
+        await engine.close()
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[1]", b'{"format": 9}', b'{"format": 1, "cleaned": 1, "passes": [1]}']
 )

@@ -13,8 +13,8 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.records.batch import read_header
-from penstock.replication.partition import Partition
 from penstock.storage.contract import Log
+from support.leading import leading
 from support.logs import ALL, AT, NOW_MS, Seen, append, content, open_engine, settings, split
 from support.steps import Steps, opened
 from support.transactions import end, read_committed, shown, txn_append
@@ -268,7 +268,7 @@ async def test_a_reader_in_the_middle_of_a_compaction_sees_nothing_aborted(tmp_p
     allowed, due = await fill_for_compaction(log)
     await log.flush()
     log.configure(MERGED)
-    partition = Partition(log, leader_epoch=0, in_sync=1)
+    partition = leading(log)
     loop = asyncio.get_running_loop()
     rounds: list[set[Seen]] = []
 

@@ -18,7 +18,7 @@ from penstock.records.records import headers_of, records_block, walk
 from penstock.storage.admission import check_batch
 from penstock.storage.segmented.engine import SegmentedEngine
 from penstock.storage.segmented.files import Files
-from penstock.storage.segmented.recovery import write_identity
+from penstock.storage.segmented.identity import Identity, write_identity
 from support import logs
 from support.logs import AT, EPOCH, TOPIC_ID, batch, open_engine, read_around_damage
 
@@ -106,7 +106,7 @@ def segments(count: int) -> dict[str, bytes]:
 async def recovered(folder: Path, files: dict[str, bytes]) -> SegmentedEngine:
     target = folder / str(AT)
     target.mkdir(parents=True)
-    write_identity(Files(), target, TopicPartition(*AT), TOPIC_ID)
+    write_identity(Files(), target, Identity(TOPIC_ID, TopicPartition(*AT)))
     for name, content in files.items():
         (target / name).write_bytes(content)
     return await open_engine(folder, CONFIG)

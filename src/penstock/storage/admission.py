@@ -26,7 +26,7 @@ from penstock.records.batch import (
 )
 from penstock.records.compression import CODEC_BY_SETTING, Codec
 from penstock.records.records import recompress, records_block, walk
-from penstock.storage.producers import ProducerState
+from penstock.storage.producers import ProducedBatch, ProducerState
 
 
 class RefusedRecordsError(ApiError):
@@ -35,6 +35,18 @@ class RefusedRecordsError(ApiError):
     def __init__(self, record_errors: tuple[tuple[int, str], ...]) -> None:
         super().__init__(Code.INVALID_RECORD, record_errors[0][1])
         self.record_errors = record_errors
+
+
+class RetiredError(ApiError):
+    """The log takes nothing new: another partition has taken its place.
+
+    `follows` says whether the batch is what would have come next from its producer, as far as the log knows.
+    """
+
+    def __init__(self, successor: int, *, follows: bool) -> None:
+        super().__init__(Code.NOT_LEADER_OR_FOLLOWER, f"the partition is retired in favour of {successor}")
+        self.successor = successor
+        self.follows = follows
 
 
 class Admitted(NamedTuple):
@@ -68,9 +80,8 @@ def admit(
     if "compact" in config.cleanup_policy and not is_own:
         _check_keys(batch, header)
     if header.producer_id >= 0 and (first := producers.check(header, guard, sequenced=not is_own)) is not None:
-        # Nothing is asked of it that may have changed since it was taken, and it keeps the time it was given then.
-        append_time_ms = first.timestamp_ms if config.message_timestamp_type == "LogAppendTime" else -1
-        return Admitted(batch, header, append_time_ms, first.base_offset)
+        # Nothing is asked of it that may have changed since it was taken.
+        return _repeat(batch, header, first, config)
     if config.compression_type != "producer":
         batch = recompress(batch, CODEC_BY_SETTING[config.compression_type])
         header = read_header(batch)
@@ -81,6 +92,22 @@ def admit(
         return Admitted(batch, read_header(batch), now_ms, None)
     _check_timestamps(header, config, now_ms)
     return Admitted(batch, header, -1, None)
+
+
+def look_back(batch: memoryview, config: TopicConfig, producers: ProducerState, successor: int) -> Admitted:
+    """What a retired log says to a batch: where it lies if the producer sent it before; else RetiredError."""
+    header = check_batch(batch)
+    _check_fields(header, sequenced=True)
+    seen = producers.look_back(header) if header.producer_id >= 0 else True
+    if isinstance(seen, bool):
+        raise RetiredError(successor, follows=seen)
+    return _repeat(batch, header, seen, config)
+
+
+def _repeat(batch: memoryview, header: BatchHeader, first: ProducedBatch, config: TopicConfig) -> Admitted:
+    """It keeps the time that it was given the first time."""
+    append_time_ms = first.timestamp_ms if config.message_timestamp_type == "LogAppendTime" else -1
+    return Admitted(batch, header, append_time_ms, first.base_offset)
 
 
 def check_batch(batch: memoryview) -> BatchHeader:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from penstock.config.topic import TopicConfig
+from penstock.errors import StorageError
 from penstock.ids import TopicId, TopicPartition
 from penstock.storage.aborted import AbortedTransaction
 from penstock.storage.epochs import EpochHistory
@@ -82,6 +83,19 @@ class Log(ABC):
 
     Retention and compaction stay below it, because what lies above may be cut.
     """
+    failure: StorageError | None = None
+    """Why the log is offline."""
+    disk_is_full: bool = False
+    """An append found no room, and there has not been room to speak of since."""
+
+    @property
+    def can_write(self) -> bool:
+        """Whether the next append has a chance."""
+        return self.failure is None and not self.disk_is_full
+
+    def has_room(self) -> bool:
+        """Whether there is more room than for a record here and there."""
+        return True
 
     @property
     @abstractmethod
@@ -96,6 +110,12 @@ class Log(ABC):
     @abstractmethod
     async def admit(self) -> None:
         """Returns when the log can take a write without falling further behind the disk."""
+
+    @property
+    def successor(self) -> int | None:
+        """The partition that has taken the place of this one, which is retired: `append` raises RetiredError."""
+        retired = self.config.partitions_retired
+        return retired.get(self.topic_partition.partition) if retired else None
 
     @property
     def settled_end(self) -> int:
@@ -184,8 +204,8 @@ class Log(ABC):
         """Takes changed topic settings into account from now on."""
 
     @abstractmethod
-    async def apply_retention(self) -> None:
-        """Drops what is older or larger than the topic's settings allow."""
+    async def apply_retention(self, keep_from: int | None = None) -> None:
+        """Drops what is older or larger than the topic's settings allow, but nothing from `keep_from` on."""
 
     @abstractmethod
     async def compact(self) -> bool:

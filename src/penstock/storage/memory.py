@@ -15,7 +15,7 @@ from penstock.errors import ApiError, Code
 from penstock.ids import TopicId, TopicPartition
 from penstock.records.batch import BatchHeader, read_header, stamp
 from penstock.records.control import Marker, build_marker
-from penstock.storage.admission import admit
+from penstock.storage.admission import admit, look_back
 from penstock.storage.compaction import CompactionState, KeyTable, Rewriting, Stretch
 from penstock.storage.contract import NOTHING, Appended, Engine, Log, Slice, TimedOffset
 from penstock.storage.copies import copies_of
@@ -75,7 +75,10 @@ class MemoryLog(Log):
         self, batch: memoryview, leader_epoch: int, *, guard: int | None = None, is_own: bool = False
     ) -> Appended:
         now_ms = self._clock.now_ms()
-        admitted = admit(batch, self.config, self.producers, now_ms, guard, is_own=is_own)
+        if (successor := self.successor) is not None:
+            admitted = look_back(batch, self.config, self.producers, successor)
+        else:
+            admitted = admit(batch, self.config, self.producers, now_ms, guard, is_own=is_own)
         if admitted.repeat_of is not None:
             last_offset = admitted.repeat_of + admitted.header.last_offset_delta
             return Appended(admitted.repeat_of, last_offset, admitted.append_time_ms, is_repeat=True)
@@ -204,7 +207,7 @@ class MemoryLog(Log):
     def configure(self, config: TopicConfig) -> None:
         self.config = config
 
-    async def apply_retention(self) -> None:
+    async def apply_retention(self, keep_from: int | None = None) -> None:
         self.producers.expire(self._clock.now_ms() - self._settings.producer_expiry_ms)
         if "delete" not in self.config.cleanup_policy:
             return
@@ -219,7 +222,7 @@ class MemoryLog(Log):
             if (not too_old and not too_much) or held.header.next_offset > self.settled_end:
                 break
             start = held.header.next_offset
-        await self.trim(start)
+        await self.trim(start if keep_from is None else min(start, keep_from))
 
     async def compact(self) -> bool:
         """All but the last batch, which stands for the active segment, and below every transaction that is open."""

@@ -116,6 +116,39 @@ class ProducerState:
             _check_sequence(entry, header)
         return None
 
+    def look_back(self, header: BatchHeader) -> ProducedBatch | bool:
+        """For a log that takes nothing new: the first copy if the batch is a repeat, else whether it is what would
+        have come next here, as far as is known.
+        """
+        entry = self._entries.get(header.producer_id)
+        if entry is not None and header.producer_epoch < entry.epoch:
+            raise _fenced(header.producer_id, header.producer_epoch, entry.epoch)
+        if entry is not None and header.producer_epoch == entry.epoch:
+            repeat = _find_repeat(entry, header)
+            if repeat is not None:
+                return repeat
+        try:
+            _check_sequence(entry, header)
+        except ApiError as error:
+            if error.code is not Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                raise
+            return False
+        return True
+
+    def introduce(self, producer_id: int, epoch: int, sequence: int) -> None:
+        """A producer goes on here with this sequence, unless more is known of it: what came before is in another log.
+
+        Said again before every batch until one is in the log, so nothing is lost if this is.
+        """
+        entry = self._entries.get(producer_id) or self._take(producer_id, epoch)
+        if entry.epoch == epoch and not entry.batches and entry.first_sequence == ANY_SEQUENCE:
+            entry.first_sequence = sequence
+
+    def knows(self, producer_id: int) -> bool:
+        """Whether the sequence is known with which a batch of this producer has to begin."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and bool(entry.batches or entry.first_sequence != ANY_SEQUENCE)
+
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """ApiError if the marker is that of a producer or a coordinator whose time is over."""
         entry = self._entries.get(producer_id)
@@ -138,6 +171,10 @@ class ProducerState:
         """Whether this producer, in this epoch, has a transaction open here."""
         entry = self._entries.get(producer_id)
         return entry is not None and entry.epoch == producer_epoch and entry.open_since != NOT_OPEN
+
+    def is_open(self, producer_id: int) -> bool:
+        """Whether this producer, in whatever epoch, has a transaction open here."""
+        return producer_id in self._open
 
     def first_unstable(self, visible_end: int) -> int | None:
         """Where the oldest transaction begins of which a reader of what lies below `visible_end` cannot know the end.

@@ -22,8 +22,8 @@ from penstock.storage.segmented import checkpoint
 from penstock.storage.segmented.cleaner import STATE_FILE
 from penstock.storage.segmented.cutting import CUT_FILE, Cut
 from penstock.storage.segmented.files import Files
+from penstock.storage.segmented.identity import PARTITION_FILE
 from penstock.storage.segmented.index import read_positions, read_times
-from penstock.storage.segmented.recovery import PARTITION_FILE
 from penstock.storage.segmented.scan import Damage, FoundBatch, survey
 from penstock.storage.segmented.segment import ABORTED, INDEX, LOG, PRODUCERS, TIME_INDEX
 from penstock.storage.segmented.sidefiles import EPOCHS_FILE

@@ -193,6 +193,7 @@ class Cutter:
         log.refusal = StorageError(f"{log.topic_partition} is being cut")
         await self._cleaner.close()
         await self._background.wait()
+        self._flusher.try_again()
         await log.flush()
         if self._flusher.has_jobs:
             raise DiskFullError(f"no room on the disk to cut {log.topic_partition}")

@@ -20,19 +20,18 @@ from penstock.errors import StorageError
 from penstock.ids import TopicId, TopicPartition
 from penstock.logs import fields
 from penstock.storage.contract import Engine, Log
-from penstock.storage.segmented import checkpoint, recovery
+from penstock.storage.segmented import checkpoint, recovery, strays
 from penstock.storage.segmented.checkpoint import Checkpoint, LogPoint
 from penstock.storage.segmented.cutting import forget_cut
 from penstock.storage.segmented.files import Files
+from penstock.storage.segmented.identity import read_identity
 from penstock.storage.segmented.log import SegmentedLog
+from penstock.storage.segmented.open_segments import OpenSegments
 from penstock.storage.segmented.outstanding import Outstanding
-from penstock.storage.segmented.segment import OpenSegments
+from penstock.storage.segmented.strays import REMOVED, STRAY, Stray
 from penstock.storage.segmented.surroundings import Surroundings
 
 logger = logging.getLogger(__name__)
-
-_REMOVED = ".removed"
-_STRAY = ".stray"
 
 
 class SegmentedEngine(Engine):
@@ -66,6 +65,7 @@ class SegmentedEngine(Engine):
             max_producers=limits.producers_per_partition,
             producer_expiry_ms=settings.producer_expiry_ms,
             compaction_memory_bytes=settings.compaction_memory_bytes,
+            recovery_bytes=settings.recovery_bytes,
             start_moved=self._checkpoint_soon,
         )
         self._due = asyncio.Event()
@@ -78,6 +78,8 @@ class SegmentedEngine(Engine):
         self._late: set[asyncio.Task[None]] = set()
         self._is_open = False
         self._closing = False
+        self.was_closed_cleanly = False
+        """Whether all that was ever appended is on the disk."""
 
     @property
     def logs(self) -> Mapping[TopicPartition, Log]:
@@ -105,11 +107,21 @@ class SegmentedEngine(Engine):
     async def delete(self, at: TopicPartition) -> None:
         loop = asyncio.get_running_loop()
         log = self._logs.pop(at)
-        aside = log.folder.with_name(f"{log.folder.name}.{log.topic_id.hex}{_REMOVED}")
+        aside = log.folder.with_name(f"{log.folder.name}.{log.topic_id.hex}{REMOVED}")
         await log.close(is_removed=True)
-        await loop.run_in_executor(self._work, self._remove, log.folder, aside)
+        await loop.run_in_executor(self._work, strays.remove, self._files, log.folder, aside)
         # A log of the same name may follow at once: what is noted of this one must not be taken for it after a crash.
         await self._save(clean=False)
+
+    async def find_strays(self) -> list[Stray]:
+        """Logs that nobody wanted when they were found, and that say whose they were."""
+        return await asyncio.get_running_loop().run_in_executor(self._work, strays.find, self._files, self._folder)
+
+    async def discard(self, stray: Stray) -> None:
+        """Removes what is stored of it, for good."""
+        aside = stray.folder.with_name(stray.folder.name + REMOVED)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._work, strays.remove, self._files, stray.folder, aside)
 
     async def close(self) -> None:
         self._closing = True
@@ -127,6 +139,7 @@ class SegmentedEngine(Engine):
         if self._is_open:
             try:
                 await self._save(clean=clean)
+                self.was_closed_cleanly = clean
             except OSError as error:
                 logger.error("checkpoint not saved", extra=fields(error=str(error)))
         for pool in self._pools:
@@ -145,7 +158,7 @@ class SegmentedEngine(Engine):
         saved = checkpoint.load(files, self._folder)
         present = set()
         for name in files.list_folder(self._folder):
-            if name.endswith(_REMOVED):
+            if name.endswith(REMOVED):
                 files.remove_folder(self._folder / name)
             else:
                 present.add(name)
@@ -179,36 +192,22 @@ class SegmentedEngine(Engine):
         ids = {str(at): topic_id for at, (topic_id, _) in wanted.items()}
         for name in sorted(present):
             folder = self._folder / name
-            if name.endswith((_STRAY, ".new")) or not self._files.is_folder(folder):
+            if name.endswith((STRAY, ".new")) or not self._files.is_folder(folder):
                 continue
-            owner = recovery.read_identity(self._files, folder)
-            if name in ids and owner in (ids[name], None):
+            owner = read_identity(self._files, folder)
+            if name in ids and (owner is None or owner.topic_id == ids[name]):
                 continue  # one that does not say whose it is is left to the recovery
             present.discard(name)
-            self._set_aside(folder, owner)
+            strays.set_aside(self._files, folder, owner)
         self._files.sync_folder(self._folder)
-
-    def _set_aside(self, folder: Path, owner: TopicId | None) -> None:
-        name = f"{folder.name}.{owner.hex if owner else 'unknown'}"
-        aside, number = folder.with_name(name + _STRAY), 1
-        while self._files.exists(aside):
-            number += 1
-            aside = folder.with_name(f"{name}.{number}{_STRAY}")
-        logger.warning("folder set aside: its topic is gone", extra=fields(folder=folder.name, now=aside.name))
-        self._files.rename(folder, aside)
 
     def _create(self, at: TopicPartition, topic_id: TopicId, config: TopicConfig) -> SegmentedLog:
         folder = self._path(at)
         if self._files.exists(folder):
-            owner = recovery.read_identity(self._files, folder)
-            if owner is not None and owner != topic_id:
-                self._set_aside(folder, owner)
+            owner = read_identity(self._files, folder)
+            if owner is not None and owner.topic_id != topic_id:
+                strays.set_aside(self._files, folder, owner)
         return recovery.create(at, topic_id, folder, config, self._surroundings)
-
-    def _remove(self, folder: Path, aside: Path) -> None:
-        self._files.rename(folder, aside)
-        self._files.sync_folder(self._folder)
-        self._files.remove_folder(aside)
 
     def _checkpoint_soon(self) -> asyncio.Future[None]:
         saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -228,11 +227,17 @@ class SegmentedEngine(Engine):
         while not self._closing:
             try:
                 await asyncio.wait_for(self._due.wait(), max(0, next_sync - loop.time()))
-                self._due.clear()
             except TimeoutError:
                 next_sync = loop.time() + self._checkpoint_s
-                await self._sync_all()
-            await self._try_to_save()
+                await self.checkpoint()
+            else:
+                self._due.clear()
+                await self._try_to_save()
+
+    async def checkpoint(self) -> None:
+        """Syncs what has grown, and notes how far each log is safely on disk."""
+        await self._sync_all()
+        await self._try_to_save()
 
     async def _try_to_save(self) -> None:
         try:

@@ -15,6 +15,7 @@ _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 _SYNC_FILE_RANGE_ALL = 1 | 2 | 4
 """Wait for what is under way, start the range, wait for it."""
 
+_ROOM_BYTES = 4 << 20
 _PROBE_STRIDE = 128 * 1024
 
 
@@ -132,6 +133,11 @@ class Files:
 
     def list_folder(self, path: Path) -> list[str]:
         return os.listdir(path)
+
+    def has_room(self, folder: Path) -> bool:
+        """Whether there is more room than for a record here and there."""
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize >= _ROOM_BYTES
 
     def exists(self, path: Path) -> bool:
         return path.exists()

@@ -116,6 +116,10 @@ class Flusher:
         """Whether small files are still to be written, because it was not their turn or there was no room."""
         return bool(self._side_jobs)
 
+    def try_again(self) -> None:
+        """Small files for which there was no room are written by the next flush, whatever else there is to sync."""
+        self._has_new_jobs = self.has_jobs
+
     def cut(self, segments: Iterable[Segment], end_offset: int) -> None:
         """Forgets segments of which nothing, or only what is synced, is left; whoever waits for more has waited."""
         for segment in segments:

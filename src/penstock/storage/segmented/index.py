@@ -14,8 +14,11 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from pathlib import Path
 
 from crc32c import crc32c
+
+from penstock.storage.segmented.files import Files
 
 MAX_RELATIVE = 0xFFFFFFFF
 
@@ -102,12 +105,27 @@ class SparseIndex:
         times = b"".join(map(_TIME.pack, self.times, self.time_offsets))
         return _closed(pairs.tobytes(), log_size), _closed(times, log_size)
 
+    def save(self, files: Files, positions: Path, times: Path, log_size: int) -> None:
+        for path, content in zip((positions, times), self.to_bytes(log_size), strict=True):
+            files.create(path).write(0, content)
+
     @classmethod
-    def from_bytes(cls, positions: bytes, times: bytes, log_size: int) -> SparseIndex:
-        """ValueError if the bytes are not the two indexes of a `.log` of this size."""
+    def load(cls, files: Files, positions: Path, times: Path, log_size: int, *, is_growing: bool) -> SparseIndex:
+        """ValueError if the files are missing or not what `from_bytes` wants."""
+        contents = files.read(positions), files.read(times)
+        if contents[0] is None or contents[1] is None:
+            raise ValueError("missing")
+        return cls.from_bytes(contents[0], contents[1], log_size, is_growing=is_growing)
+
+    @classmethod
+    def from_bytes(cls, positions: bytes, times: bytes, log_size: int, *, is_growing: bool = False) -> SparseIndex:
+        """ValueError if the bytes are not the two indexes of a `.log` of this size; of one that `is_growing`, at an
+        earlier time.
+        """
         made_from, entries = _opened(positions, _POSITION.size)
         made_from_too, timed = _opened(times, _TIME.size)
-        if made_from != log_size or made_from_too != log_size:
+        fits = made_from <= log_size if is_growing else made_from == log_size
+        if not fits or made_from_too != made_from:
             raise ValueError(f"made for {made_from} and {made_from_too} bytes, the segment has {log_size}")
         pairs = array(_U32, entries)
         if sys.byteorder == "little":

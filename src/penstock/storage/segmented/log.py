@@ -25,7 +25,7 @@ from penstock.ids import TopicId, TopicPartition
 from penstock.logs import fields
 from penstock.records.batch import BatchHeader, read_header, stamp
 from penstock.records.control import Marker, build_marker
-from penstock.storage.admission import admit
+from penstock.storage.admission import admit, look_back
 from penstock.storage.contract import NOTHING, Appended, Log, Slice, TimedOffset
 from penstock.storage.copies import copies_of
 from penstock.storage.epochs import EpochHistory
@@ -61,6 +61,7 @@ class SegmentedLog(Log):
         epochs: EpochHistory,
         producers: ProducerState,
         high_watermark: int = -1,
+        epochs_are_saved: bool = True,
     ) -> None:
         self.topic_partition = at
         self.topic_id = topic_id
@@ -72,7 +73,6 @@ class SegmentedLog(Log):
         self.epochs = epochs
         self.producers = producers
         self.saved_high_watermark = high_watermark
-        self.failure: StorageError | None = None
         self.moving = asyncio.Lock()
         """Held while the start of the log moves, or its end goes back."""
         self.refusal: StorageError | None = None
@@ -84,7 +84,6 @@ class SegmentedLog(Log):
         """Offset and position of the last append: where a reader at the end of the log goes on."""
         self._jitter_ms = 0
         """How much sooner the active segment is rolled by time, so that not all logs roll at once."""
-        self._disk_is_full = False
         self._unflushed_messages = 0
         self._flush_timer: asyncio.TimerHandle | None = None
         self._background = Background(str(at))
@@ -97,6 +96,8 @@ class SegmentedLog(Log):
         self._trimmer = Trimmer(self, self._cleaner, self._flusher, self._side_files, self._background, surroundings)
         self._cutter = Cutter(self, self._cleaner, self._flusher, self._background, surroundings)
         self._flusher.flushed_offset = self._flusher.recovery_offset = flushed_offset
+        if not epochs_are_saved:
+            self._flusher.before_next_sync(self._side_files.save_epochs)
         for segment in segments:
             if segment.synced_size < segment.size:
                 self._flusher.adopt(segment)
@@ -108,6 +109,9 @@ class SegmentedLog(Log):
     @property
     def visible_end(self) -> int:
         return self._flusher.flushed_offset if self.config.flush_messages == 1 else self.end_offset
+
+    def has_room(self) -> bool:
+        return self._env.files.has_room(self.folder)
 
     @property
     def flushed_offset(self) -> int:
@@ -127,7 +131,16 @@ class SegmentedLog(Log):
         if self.refusal is not None:
             raise self.refusal
         now_ms = self._env.clock.now_ms()
-        admitted = admit(batch, self.config, self.producers, now_ms, guard, is_own=is_own)
+        if (successor := self.successor) is not None:
+            admitted = look_back(batch, self.config, self.producers, successor)
+        else:
+            try:
+                admitted = admit(batch, self.config, self.producers, now_ms, guard, is_own=is_own)
+            except ApiError as error:
+                if self.disk_is_full and error.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    # What it follows found no room. Told that it is out of order, clients would begin a new epoch.
+                    raise DiskFullError(f"no room on the disk for {self.topic_partition}") from error
+                raise
         if admitted.repeat_of is not None:
             if self.config.flush_messages == 1:
                 await self.flush()
@@ -182,14 +195,14 @@ class SegmentedLog(Log):
     def _write(self, batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
         """Writes a batch that is stamped already to the end of the log."""
         segment = self._active
-        if self._must_roll(segment, header, base_offset, len(batch)):
+        if segment.is_full_for(header, base_offset, len(batch), self.config, self._jitter_ms):
             segment = self.roll()
         position = segment.size
         try:
             segment.append(batch, header, base_offset, self.config.index_interval_bytes)
         except OSError as error:
             raise self._write_failed(segment, error) from error
-        self._disk_is_full = False
+        self.disk_is_full = self.disk_is_full and not self.has_room()
         self.end_offset = segment.next_offset
         self._last_append = (base_offset, position)
         if self.epochs.latest != leader_epoch and self.epochs.begin(leader_epoch, base_offset):
@@ -260,21 +273,25 @@ class SegmentedLog(Log):
     def configure(self, config: TopicConfig) -> None:
         self.config = config
 
-    async def apply_retention(self) -> None:
+    async def apply_retention(self, keep_from: int | None = None) -> None:
         now_ms = self._env.clock.now_ms()
         self.producers.expire(now_ms - self._env.producer_expiry_ms)
         if "delete" in self.config.cleanup_policy:
-            await self._trimmer.apply_retention(now_ms)
+            await self._trimmer.apply_retention(now_ms, keep_from)
 
     def drop_below_start(self) -> None:
-        """Lets the segments below the start go; while a compaction or a cut is using them they stay, and it calls
-        again.
-        """
+        """Lets the segments below the start go, unless a compaction or a cut is using them, which then calls again."""
         if not self._cleaner.is_busy and not self._cutter.is_busy:
             self._trimmer.drop_below_start()
 
     def cool(self) -> None:
-        """What is in the segments now no longer counts as just appended: before it is sent, the page cache is asked."""
+        """What is in the segments now no longer counts as just appended: before it is sent, the page cache is asked. If
+        there is much of it, what a recovery needs to begin behind it is saved with the next sync.
+        """
+        active = self._active
+        if active.size - active.head_size >= self._env.recovery_bytes and self.refusal is None:
+            self._flusher.before_next_sync(active.head_job())
+            self._flusher.before_next_sync(self._state_job(active))
         for segment in reversed(self.segments):
             if segment.hot_from == segment.size and segment is not self._active:
                 break
@@ -343,18 +360,6 @@ class SegmentedLog(Log):
         self._last_append, self._unflushed_messages = (-1, -1), 0
         return gone
 
-    def _must_roll(self, segment: Segment, header: BatchHeader, base_offset: int, size: int) -> bool:
-        if segment.size == 0:
-            return False
-        return (
-            segment.size + size > self.config.segment_bytes
-            or base_offset + header.last_offset_delta - segment.base_offset > MAX_RELATIVE >> 1
-            or (
-                header.max_timestamp - segment.first_timestamp > self.config.segment_ms - self._jitter_ms
-                and segment.first_timestamp >= 0
-            )
-        )
-
     def _state_job(self, segment: Segment) -> Callable[[], None]:
         return self._side_files.state_job(segment, self.end_offset, self.saved_high_watermark)
 
@@ -381,9 +386,9 @@ class SegmentedLog(Log):
             )
             return self.fail(failure)
         if error.errno in NO_ROOM:
-            if not self._disk_is_full:
+            if not self.disk_is_full:
                 logger.error("no room to write", extra=fields(log=str(self.topic_partition), error=str(error)))
-            self._disk_is_full = True
+            self.disk_is_full = True
             return DiskFullError(f"no room on the disk for {self.topic_partition}: {error.strerror}")
         return self.fail(StorageError(f"writing {self.topic_partition} failed: {error}"))
 

@@ -6,7 +6,6 @@ index that was made anew.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from itertools import pairwise
@@ -24,6 +23,7 @@ from penstock.storage.segmented.cleaner import STATE_FILE, finish_swaps
 from penstock.storage.segmented.cutting import carry_out, load_cut
 from penstock.storage.segmented.files import Files
 from penstock.storage.segmented.flusher import NO_ROOM
+from penstock.storage.segmented.identity import PARTITION_FILE, Identity, read_identity, write_identity
 from penstock.storage.segmented.index import MAX_RELATIVE
 from penstock.storage.segmented.log import SegmentedLog
 from penstock.storage.segmented.restoring import restore_aborted, restore_producers
@@ -34,25 +34,7 @@ from penstock.storage.segmented.surroundings import Surroundings
 
 logger = logging.getLogger(__name__)
 
-PARTITION_FILE = "partition.json"
-_FORMAT = 1
 _SEGMENT = re.compile(r"(\d{20})\.log")
-
-
-def write_identity(files: Files, folder: Path, at: TopicPartition, topic_id: TopicId) -> None:
-    content = {"format": _FORMAT, "topic": at.topic, "topic_id": str(topic_id), "partition": at.partition}
-    files.replace(folder / PARTITION_FILE, json.dumps(content).encode())
-
-
-def read_identity(files: Files, folder: Path) -> TopicId | None:
-    """The topic id of a partition's folder; None if the folder does not say."""
-    content = files.read(folder / PARTITION_FILE)
-    if content is None:
-        return None
-    try:
-        return TopicId(json.loads(content)["topic_id"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def create(
@@ -64,7 +46,7 @@ def create(
     for name in files.list_folder(folder):
         if name.endswith(LOG) and files.open(folder / name).size():
             raise StorageError(f"{folder.name} holds records already and is left as it is")
-    write_identity(files, folder, at, topic_id)
+    write_identity(files, folder, Identity(topic_id, at))
     segment = Segment.create(folder, 0, surroundings.open_segments)
     files.sync_folder(folder)
     files.sync_folder(folder.parent)
@@ -106,7 +88,7 @@ def recover(
     if read_identity(files, folder) is None:
         if bases != [] and any(files.open(folder / (segment_name(base) + LOG)).size() for base in bases):
             raise StorageError(f"{folder.name} does not say which topic it belongs to: {PARTITION_FILE} is unreadable")
-        write_identity(files, folder, at, topic_id)
+        write_identity(files, folder, Identity(topic_id, at))
     _remove_orphans(files, folder, names, bases)
     recovery = _Recovery(at, folder, config, surroundings, bases, point, clean)
     recovery.run()
@@ -134,6 +116,8 @@ def recover(
         epochs=recovery.epochs,
         producers=recovery.producers,
         high_watermark=min(max(point.high, start), end) if point.high >= 0 else -1,
+        # Those that were found in the tail are not read there any more once it counts as synced.
+        epochs_are_saved=recovery.epochs.starts == recovery.saved_epochs,
     )
 
 
@@ -174,6 +158,8 @@ class _Recovery:
         known = self._load_epochs()
         self._read_all = known is None
         self.epochs = known or EpochHistory()
+        self.saved_epochs = None if known is None else known.starts
+        """Those on disk."""
 
     def run(self) -> None:
         self._drop_below_start()
@@ -281,13 +267,18 @@ class _Recovery:
         return end
 
     def _read_through(self, segment: Segment, replay_from: int, *, is_last: bool) -> None:
-        """Reads every batch of a segment and makes indexes, bounds, epochs and producer state anew."""
+        """Reads every batch of a segment and makes indexes, bounds, epochs and producer state anew; of the last one
+        only what lies behind its saved indexes, the last snapshot of producers, or what was synced.
+        """
         file, next_offset = segment.file, self.trusted if is_last else segment.next_offset
         size = file.size()
         segment.forget_content()
         damage = []
         below = segment.base_offset + MAX_RELATIVE if is_last else next_offset
-        for found in survey(file, 0, size, segment.base_offset - 1, below):
+        start = 0
+        if is_last and not self._read_all:
+            start = segment.take_head(min(self.trusted, replay_from), size)
+        for found in survey(file, start, size, segment.next_offset - 1, below):
             if isinstance(found, Damage):
                 damage.append(found)
                 continue
@@ -322,6 +313,11 @@ class _Recovery:
                 log=str(self._at), segment=segment.path().name, position=tail.start, bytes=tail.end - tail.start
             ),
         )
+        # Saved indexes may reach beyond that, and must not be believed when the segment has grown again.
+        for suffix in (INDEX, TIME_INDEX):
+            self._files.remove(segment.path(suffix))
+        self._files.sync_folder(self._folder)
+        segment.head_size = 0
         segment.file.truncate(tail.start)
         segment.file.sync()
 
@@ -345,6 +341,7 @@ class _Recovery:
             return
         try:
             self._files.replace(self._folder / EPOCHS_FILE, self.epochs.to_text().encode())
+            self.saved_epochs = self.epochs.starts
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise

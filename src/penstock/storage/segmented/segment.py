@@ -13,15 +13,16 @@ Rules:
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.config.topic import TopicConfig
 from penstock.logs import fields
-from penstock.records.batch import NO_TIMESTAMP, BatchHeader
-from penstock.storage.segmented.files import File, Files
-from penstock.storage.segmented.index import SparseIndex
+from penstock.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
+from penstock.storage.segmented.files import File
+from penstock.storage.segmented.index import MAX_RELATIVE, SparseIndex
+from penstock.storage.segmented.open_segments import OpenSegments
 from penstock.storage.segmented.ranges import Ranges
 from penstock.storage.segmented.scan import Damage, FoundBatch, survey
 
@@ -35,35 +36,6 @@ _SURVEY_INTERVAL_BYTES = 4096
 
 def segment_name(base_offset: int) -> str:
     return f"{base_offset:020d}"
-
-
-class OpenSegments:
-    """The segments whose file is open, longest open first, so that the number of open files has a bound."""
-
-    def __init__(self, files: Files, limit: int) -> None:
-        self.files = files
-        self._limit = limit
-        self._open: OrderedDict[Segment, None] = OrderedDict()
-        self._lock = threading.Lock()
-        """Segments are opened by the event loop and by threads."""
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def opened(self, segment: Segment) -> None:
-        with self._lock:
-            self._open[segment] = None
-            self._open.move_to_end(segment)
-            # Not one in, one out: while their bytes were not synced, segments may have piled up beyond the limit.
-            for oldest in list(self._open) if len(self._open) > self._limit else ():
-                if oldest is not segment and oldest.release():
-                    del self._open[oldest]
-                    if len(self._open) <= self._limit:
-                        return
-
-    def forget(self, segment: Segment) -> None:
-        with self._lock:
-            self._open.pop(segment, None)
 
 
 class Survey(NamedTuple):
@@ -89,6 +61,7 @@ class Segment:
         "entry_synced",
         "first_timestamp",
         "folder",
+        "head_size",
         "hot_from",
         "index_saved",
         "is_pinned",
@@ -125,6 +98,8 @@ class Segment:
         self.is_pinned = False
         """The file must stay open: its name is about to belong to another segment."""
         self.index_saved = False
+        self.head_size = 0
+        """How much of a segment that is still appended to its index files cover."""
         self._index: SparseIndex | None = None
         self._last_indexed = 0
         self._file: File | None = None
@@ -165,6 +140,21 @@ class Segment:
     def is_loaded(self) -> bool:
         """Whether a look-up needs nothing from the disk but the batches themselves."""
         return self._file is not None and self._index is not None
+
+    def is_full_for(
+        self, header: BatchHeader, base_offset: int, size: int, config: TopicConfig, jitter_ms: int
+    ) -> bool:
+        """Whether a batch has to begin the next segment."""
+        if self.size == 0:
+            return False
+        return (
+            self.size + size > config.segment_bytes
+            or base_offset + header.last_offset_delta - self.base_offset > MAX_RELATIVE >> 1
+            or (
+                header.max_timestamp - self.first_timestamp > config.segment_ms - jitter_ms
+                and self.first_timestamp >= 0
+            )
+        )
 
     def append(self, batch: memoryview, header: BatchHeader, base_offset: int, interval_bytes: int) -> None:
         """Writes a batch that is stamped already; on an error nothing has changed but bytes behind the end."""
@@ -207,30 +197,70 @@ class Segment:
         self._index = SparseIndex()
         self._last_indexed = 0
         self.index_saved = False
+        self.head_size = 0
 
     def save_index(self) -> None:
         """Writes the index files; they are hints that carry a CRC, so they need no sync of their own."""
         index = self.index
+        self._note_last_time(index)
+        index.save(self._open_segments.files, self.path(INDEX), self.path(TIME_INDEX), self.size)
+        self.index_saved = True
+
+    def head_job(self) -> Callable[[], None]:
+        """Writes the index files of what is in the segment now, though it goes on."""
+        size = self.head_size = self.size
+        index = self.index.head(size, self.next_offset - self.base_offset)
+        self._note_last_time(index)
+        return lambda: index.save(self._open_segments.files, self.path(INDEX), self.path(TIME_INDEX), size)
+
+    def _note_last_time(self, index: SparseIndex) -> None:
         if self.max_timestamp != NO_TIMESTAMP:
             index.add_time(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-        positions, times = index.to_bytes(self.size)
-        for suffix, content in ((INDEX, positions), (TIME_INDEX, times)):
-            self._open_segments.files.create(self.path(suffix)).write(0, content)
-        self.index_saved = True
 
     def load_index(self) -> SparseIndex | None:
         """The indexes from their files; None, with a line in the log, if they cannot be used."""
-        files = self._open_segments.files
-        positions, times = files.read(self.path(INDEX)), files.read(self.path(TIME_INDEX))
-        reason = "missing"
-        if positions is not None and times is not None:
-            try:
-                self._index = index = SparseIndex.from_bytes(positions, times, self.size)
-                self._last_indexed = index.positions[-1] if index.positions else 0
-                return index
-            except ValueError as error:
-                reason = str(error)
-        logger.warning("index made anew", extra=fields(segment=str(self.path()), reason=reason))
+        index = self._read_index(self.size, is_growing=False)
+        if index is not None:
+            self._index = index
+            self._last_indexed = index.positions[-1] if index.positions else 0
+        return index
+
+    def take_head(self, below_offset: int, size: int) -> int:
+        """Takes over from its index files what is known of the beginning of the segment, up to the last known batch
+        below an offset; gives that one's position, 0 if nothing is known.
+        """
+        known = self._read_index(size, is_growing=True)
+        if known is None:
+            return 0
+        relative, position = known.entry_before(below_offset - self.base_offset)
+        offset = self.base_offset + relative
+        first = next(survey(self.file, position, size, offset - 1), None)
+        if (
+            position == 0
+            or isinstance(first, Damage | None)
+            or (first.position, first.header.base_offset)
+            != (
+                position,
+                offset,
+            )
+        ):
+            return 0
+        self._index = index = known.head(position, relative)
+        self._last_indexed = index.positions[-1] if index.positions else 0
+        self.next_offset = offset
+        self.first_timestamp = read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
+        if index.times:
+            self.max_timestamp = index.times[-1]
+            self.max_timestamp_offset = self.base_offset + index.time_offsets[-1]
+        self.head_size = position
+        return position
+
+    def _read_index(self, size: int, *, is_growing: bool) -> SparseIndex | None:
+        try:
+            files = self._open_segments.files
+            return SparseIndex.load(files, self.path(INDEX), self.path(TIME_INDEX), size, is_growing=is_growing)
+        except ValueError as error:
+            logger.warning("index made anew", extra=fields(segment=str(self.path()), reason=str(error)))
         return None
 
     def is_checked(self, start: int, end: int) -> bool:

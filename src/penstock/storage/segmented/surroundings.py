@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from penstock.clock import Clock
 from penstock.storage.segmented.files import Files
+from penstock.storage.segmented.open_segments import OpenSegments
 from penstock.storage.segmented.outstanding import Outstanding
-from penstock.storage.segmented.segment import OpenSegments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,5 +27,7 @@ class Surroundings:
     max_producers: int
     producer_expiry_ms: int
     compaction_memory_bytes: int
+    recovery_bytes: int
+    """When so much has been appended to a segment, the next checkpoint saves what a recovery needs to begin there."""
     start_moved: Callable[[], Awaitable[None]]
     """Called when a log's start offset has changed; what it gives is done when the checkpoint on disk says so."""

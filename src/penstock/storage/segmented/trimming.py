@@ -56,7 +56,7 @@ class Trimmer:
                 await log.flush()
                 await self._move_start(start_offset)
 
-    async def apply_retention(self, now_ms: int) -> None:
+    async def apply_retention(self, now_ms: int, keep_from: int | None) -> None:
         log = self._log
         async with log.moving:
             if log.refusal is not None or self._cleaner.is_busy:
@@ -68,6 +68,8 @@ class Trimmer:
                 end = start_by_retention(log.segments, log.size_bytes, log.config, now_ms)
                 if end == log.end_offset <= log.settled_end and self._rolled():
                     start = end
+            if keep_from is not None:
+                start = min(start, keep_from)
             if start > log.start_offset:
                 await self._move_start(start)
 

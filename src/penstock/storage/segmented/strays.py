@@ -1,0 +1,60 @@
+"""Folders of logs that nobody wants: set aside under another name, found again, removed.
+
+Rules:
+
+- A folder is set aside with all that is in it, so that it is not taken for the log of a topic of the same name.
+- Whether it may be removed is not decided here: who does not know the metadata for certain leaves it to the operator.
+  One that does not say whose it is, is never found, and so stays.
+- What is removed is renamed first, so that a crash in the middle leaves nothing that looks like a log.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.logs import fields
+from penstock.storage.segmented.files import Files
+from penstock.storage.segmented.identity import Identity, read_identity
+
+logger = logging.getLogger(__name__)
+
+STRAY = ".stray"
+REMOVED = ".removed"
+
+
+class Stray(NamedTuple):
+    """A folder that was set aside, and whose log it was."""
+
+    folder: Path
+    owner: Identity
+
+
+def set_aside(files: Files, folder: Path, owner: Identity | None) -> None:
+    name = f"{folder.name}.{owner.topic_id.hex if owner else 'unknown'}"
+    aside, number = folder.with_name(name + STRAY), 1
+    while files.exists(aside):
+        number += 1
+        aside = folder.with_name(f"{name}.{number}{STRAY}")
+    logger.warning("folder set aside: its topic is gone", extra=fields(folder=folder.name, now=aside.name))
+    files.rename(folder, aside)
+
+
+def find(files: Files, folder: Path) -> list[Stray]:
+    """All that were ever set aside here and say whose they are."""
+    found = []
+    for name in sorted(files.list_folder(folder)):
+        path = folder / name
+        if name.endswith(STRAY) and files.is_folder(path):
+            owner = read_identity(files, path)
+            if owner is not None:
+                found.append(Stray(path, owner))
+    return found
+
+
+def remove(files: Files, folder: Path, aside: Path) -> None:
+    """Removes the folder of a log, by way of the name `aside`, which ends with `REMOVED`."""
+    files.rename(folder, aside)
+    files.sync_folder(folder.parent)
+    files.remove_folder(aside)
