@@ -25,13 +25,14 @@ from penstock.errors import ProtocolError
 from penstock.logs import fields
 from penstock.net import eager
 from penstock.net.buffers import BASE_BYTES, Allowance
+from penstock.net.caller import Caller
 
 logger = logging.getLogger(__name__)
 
 Parts = list[Any]
 """An answer: bytes and ranges of files, in the order in which they go out."""
 
-Handler = Callable[[memoryview, str], Coroutine[Any, Any, Parts]]
+Handler = Callable[[memoryview, Caller], Coroutine[Any, Any, Parts]]
 
 _SIZE = struct.Struct(">i")
 _SIZE_BYTES = _SIZE.size
@@ -59,6 +60,7 @@ class Connection:
         on_close: Callable[[Connection], None],
     ) -> None:
         self.host = host
+        self._caller = Caller(host)
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
@@ -143,7 +145,8 @@ class Connection:
         self._end += count
         if self._task is None and not self._is_writing:
             self._pump()
-        elif self._end == len(buffer):
+        if self._buffer is not None and self._end == len(self._buffer):
+            # It has to wait for an answer: reading into no room would look like the peer's end.
             self._pause_reading()
 
     def _pump(self) -> None:
@@ -156,7 +159,7 @@ class Connection:
                         break
                     self._send()
                     continue
-                outcome = eager.start(self._loop, self._handler(frame, self.host))
+                outcome = eager.start(self._loop, self._handler(frame, self._caller))
                 if isinstance(outcome, asyncio.Task):
                     self._task = outcome
                     outcome.add_done_callback(self._on_handled)
