@@ -4,12 +4,13 @@ Pure, on a draft of the next image; nothing here writes to the coordination tree
 - A leader is alive and in the in-sync set, unless the topic allows an unclean election and nobody is.
 - Every change of leader or of the in-sync set by anybody but the leader begins a new epoch.
 - The in-sync set is never emptied: its last members keep their place when they die, for they have what was
-  acknowledged.
+  acknowledged. Those that die at once all do, and the first that comes back leads. With a leader only who is alive, or
+  was when it last changed, is in the set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from penstock.cluster.draft import Draft
@@ -29,7 +30,8 @@ def bury(draft: Draft, dead: BrokerId, is_unclean: IsUnclean) -> None:
     def without(topic: TopicImage, partition: PartitionImage) -> PartitionImage:
         if dead not in partition.replicas:
             return partition
-        in_sync = _without(partition.in_sync, {dead})
+        # While nobody of the set is alive nothing is acknowledged: all of them keep having what was.
+        in_sync = partition.in_sync if alive.isdisjoint(partition.in_sync) else _without(partition.in_sync, {dead})
         changed = replace(partition, in_sync=in_sync)
         if partition.leader == dead:
             changed = _elected(replace(changed, leader=NO_LEADER), alive, is_unclean(topic))
@@ -38,27 +40,58 @@ def bury(draft: Draft, dead: BrokerId, is_unclean: IsUnclean) -> None:
     _each_partition(draft, without)
 
 
-def welcome(draft: Draft, who: BrokerId, *, has_all: bool, is_unclean: IsUnclean) -> None:
-    """A broker is back, and marked alive. If it does not have all that it had, others in sync go before it."""
+def welcome(
+    draft: Draft,
+    who: BrokerId,
+    *,
+    has_all: bool,
+    is_unclean: IsUnclean,
+    keeps: Callable[[TopicImage], bool] = lambda topic: True,
+) -> None:
+    """A broker is back, and marked alive. If it does not have all that it had, others in sync go before it.
+
+    `has_all` is said of the topics whose records it `keeps`; of the others it has nothing.
+    """
     alive = draft.alive
 
     def with_it(topic: TopicImage, partition: PartitionImage) -> PartitionImage:
         if who not in partition.replicas:
             return partition
-        changed = partition if has_all else replace(partition, in_sync=_without(partition.in_sync, {who}))
+        has_it = has_all and keeps(topic)
+        if has_it and partition.leader == who and partition.replicas == (who,):
+            # Nobody else has ever heard of its epoch.
+            return partition
+        changed = partition if has_it else replace(partition, in_sync=_without(partition.in_sync, {who}))
         if partition.leader == who:
             changed = replace(changed, leader=NO_LEADER)
         if changed.leader == NO_LEADER:
             changed = _elected(changed, alive, is_unclean(topic))
         # A leader that comes back is not what it was: nobody may go on in the epoch of its former self. And what a
         # leader knows of a follower that has lost something is not true any more: in a new epoch it knows nothing.
-        return _next_epoch(partition, changed, force=partition.leader == who or not has_all)
+        return _next_epoch(partition, changed, force=partition.leader == who or not has_it)
 
     _each_partition(draft, with_it)
 
 
+def step_down(draft: Draft, who: BrokerId) -> None:
+    """A broker is about to stop: wherever another replica is alive and in sync, nothing waits for it and it leads no
+    more. It stays alive for the time being, and can tell clients where to go.
+    """
+    alive = draft.alive - {who}
+
+    def without(topic: TopicImage, partition: PartitionImage) -> PartitionImage:
+        if who not in partition.in_sync or alive.isdisjoint(partition.in_sync):
+            return partition
+        changed = replace(partition, in_sync=_without(partition.in_sync, {who}))
+        if partition.leader == who:
+            changed = _elected(replace(changed, leader=NO_LEADER), alive, False)
+        return _next_epoch(partition, changed)
+
+    _each_partition(draft, without)
+
+
 def resign(draft: Draft, who: BrokerId) -> None:
-    """A broker stops in an orderly way: what it leads goes to others that are in sync, where there are any."""
+    """A broker stops in an orderly way, and leaves to others that are in sync what it still leads."""
     bury(draft, who, lambda topic: False)
 
 
@@ -71,26 +104,40 @@ def prefer(partition: PartitionImage, alive: Iterable[BrokerId]) -> PartitionIma
 
 
 def with_in_sync(
-    partition: PartitionImage, leader: BrokerId, epoch: int, in_sync: Iterable[BrokerId]
+    partition: PartitionImage,
+    leader: BrokerId,
+    epoch: int,
+    in_sync: Iterable[BrokerId],
+    alive: Collection[BrokerId],
 ) -> PartitionImage:
-    """What the leader of an epoch has found out about its followers; no change if it is no longer the leader."""
-    wanted = set(in_sync)
-    if partition.leader != leader or partition.leader_epoch != epoch or not wanted <= set(partition.replicas):
+    """What the leader of an epoch has found out about its followers, or about itself: without it in the set another
+    leads from now on. No change if it is no longer the leader.
+
+    Who has died since does not come in: it is buried already, so nobody would take it out again.
+    """
+    wanted = {broker for broker in in_sync if broker in alive or broker in partition.in_sync}
+    if partition.leader != leader or partition.leader_epoch != epoch:
         return partition
-    return replace(partition, in_sync=tuple(broker for broker in partition.replicas if broker in wanted))
+    if not wanted or not wanted <= set(partition.replicas):
+        return partition
+    changed = replace(partition, in_sync=tuple(broker for broker in partition.replicas if broker in wanted))
+    if leader in wanted:
+        return changed
+    return _next_epoch(partition, _elected(replace(changed, leader=NO_LEADER), frozenset(alive), False))
 
 
-def elect_unclean(partition: PartitionImage, alive: Iterable[BrokerId]) -> PartitionImage:
-    """An operator gives up what the in-sync replicas have: whoever is there leads."""
+def elect(partition: PartitionImage, alive: Iterable[BrokerId], *, is_unclean: bool) -> PartitionImage:
+    """A leader for a partition that has none; an unclean one gives up what the in-sync replicas have."""
     if partition.leader != NO_LEADER:
         return partition
-    return _next_epoch(partition, _elected(partition, frozenset(alive), is_unclean=True))
+    return _next_epoch(partition, _elected(partition, frozenset(alive), is_unclean))
 
 
 def _elected(partition: PartitionImage, alive: frozenset[BrokerId], is_unclean: bool) -> PartitionImage:
+    in_sync = tuple(broker for broker in partition.in_sync if broker in alive)
     for broker in partition.replicas:
-        if broker in alive and broker in partition.in_sync:
-            return replace(partition, leader=broker)
+        if broker in in_sync:
+            return replace(partition, leader=broker, in_sync=in_sync)
     if is_unclean:
         for broker in partition.replicas:
             if broker in alive:

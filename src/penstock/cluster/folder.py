@@ -2,8 +2,13 @@
 
     DIR/lock        held with flock by the one process that uses the folder; its text is that process's id
     DIR/meta.json   {"broker_id": 0, "cluster_id": "…", "format": 1}, written once
+    DIR/life.json   {"boot": "…", "is_clean": false, "is_whole": true}, written at every start and stop
 
 A lock of the kernel and not a file that exists: it is gone when its process is gone, however that ended.
+
+What was written outlives the process, but not a power loss. A broker that starts knows whether there may have been one:
+the machine was booted since its last start, and it did not stop cleanly before that. It is then not whole, and stays so
+until the cluster knows of it.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import fcntl
 import json
 import os
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +26,10 @@ from penstock.errors import ConfigError
 from penstock.ids import BrokerId
 
 FORMAT = 1
+
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_META = "meta.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +56,50 @@ class DataFolder:
             os.close(self._lock)
             raise
         self._closed = False
+        self._is_whole = False
+        # A machine that does not tell one boot from another may have lost power at any time.
+        self._boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else uuid.uuid4().hex
 
-    def identify(self, broker_id: BrokerId) -> FolderIdentity:
-        """Read whose data this is, or mark a new folder as this broker's under a new cluster id."""
-        meta = self.path / "meta.json"
-        try:
-            text = meta.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            identity = FolderIdentity(new_cluster_id(), broker_id)
-            self._write_identity(meta, identity)
-            return identity
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{meta} cannot be read: {error}") from error
+    @property
+    def holder(self) -> str:
+        """Names the lock that this process holds: whoever held it before, under the same name, is gone."""
+        stat = os.fstat(self._lock)
+        return f"{self._boot}:{stat.st_dev}:{stat.st_ino}"
+
+    def identity(self, broker_id: BrokerId) -> FolderIdentity | None:
+        """Whose data this is, which must be this broker's; None for a new folder."""
+        meta = self.path / _META
+        text = self._read(meta)
+        if text is None:
+            return None
         identity = _parse_identity(meta, text)
         if identity.broker_id != broker_id:
             raise ConfigError(
                 f"data folder {self.path} belongs to broker {identity.broker_id}, not to broker {broker_id}"
             )
         return identity
+
+    def belong_to(self, identity: FolderIdentity) -> None:
+        """Marks a new folder."""
+        fields = {"broker_id": identity.broker_id, "cluster_id": identity.cluster_id, "format": FORMAT}
+        self._write(self.path / _META, fields)
+
+    def begin_life(self) -> bool:
+        """Whether all that was ever written here is still here; to be called once, before anything is written."""
+        path = self.path / "life.json"
+        text = self._read(path)
+        # Of a folder without it nothing is known: it is new, perhaps in the place of one that was lost.
+        is_whole = text is not None and _was_whole(path, text, self._boot)
+        self._write_life(is_whole=is_whole)
+        return is_whole
+
+    def be_whole(self) -> None:
+        """The cluster knows what was lost: from now on this folder has all that is expected of it."""
+        self._write_life(is_whole=True)
+
+    def end_life(self) -> None:
+        """All that was written is on the disk, and nothing more will be."""
+        self._write_life(is_whole=self._is_whole, is_clean=True)
 
     def close(self) -> None:
         """Let another process have the folder. Closing twice is allowed."""
@@ -82,17 +118,28 @@ class DataFolder:
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode("ascii"), 0)
 
-    def _write_identity(self, meta: Path, identity: FolderIdentity) -> None:
-        fields = {"broker_id": identity.broker_id, "cluster_id": identity.cluster_id, "format": FORMAT}
+    def _write_life(self, *, is_whole: bool, is_clean: bool = False) -> None:
+        self._is_whole = is_whole
+        self._write(self.path / "life.json", {"boot": self._boot, "is_clean": is_clean, "is_whole": is_whole})
+
+    def _read(self, path: Path) -> str | None:
+        try:
+            return path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+
+    def _write(self, path: Path, fields: Mapping[str, object]) -> None:
         text = json.dumps(fields, sort_keys=True)
         # Written beside and renamed over, file and folder synced: after a crash it is whole or not there.
-        draft = meta.with_suffix(".tmp")
+        draft = path.with_suffix(".tmp")
         try:
             with open(draft, "w", encoding="utf-8") as file:
                 file.write(text + "\n")
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(draft, meta)
+            os.replace(draft, path)
             folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(folder)
@@ -100,6 +147,11 @@ class DataFolder:
                 os.close(folder)
         except OSError as error:
             raise ConfigError(f"data folder {self.path} cannot be written: {error.strerror}") from error
+
+
+def is_data_folder(path: Path) -> bool:
+    """Whether a broker keeps its data here, or did."""
+    return (path / _META).exists()
 
 
 def new_cluster_id() -> str:
@@ -123,3 +175,11 @@ def _parse_identity(meta: Path, text: str) -> FolderIdentity:
     if not isinstance(cluster_id, str) or not isinstance(broker_id, int):
         raise ConfigError(f"{meta} is not the description of a data folder: wrong kind of value")
     return FolderIdentity(cluster_id, BrokerId(broker_id))
+
+
+def _was_whole(path: Path, text: str, boot: str) -> bool:
+    try:
+        fields = json.loads(text)
+        return bool(fields["is_whole"] and (fields["is_clean"] or fields["boot"] == boot))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{path} does not say how the broker's last life ended: {error!r}") from error

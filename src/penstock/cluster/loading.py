@@ -1,72 +1,151 @@
-"""From the coordination tree to a metadata image, making the tree's first nodes where they are missing."""
+"""From the nodes of the coordination tree to a metadata image: all of them, or those that have changed.
+
+Both go the same way, through a draft: what is read node by node is put into it, whether it began empty or as the image
+before. An image is whole only if nothing was committed while its nodes were read; `store.py` sees to that.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from penstock.cluster import nodes
-from penstock.cluster.coordination import Coordination, Create
-from penstock.cluster.metadata import MetadataImage
+from penstock.cluster.coordination import Coordination, Create, Node, parent_of
+from penstock.cluster.draft import Draft
+from penstock.cluster.metadata import NO_LEADER, MetadataImage
 from penstock.cluster.settings import DYNAMIC_SETTINGS
 from penstock.config.group import GROUP_SETTINGS
-from penstock.errors import ConfigError, CoordinationError
+from penstock.errors import ConfigError, ConflictError, CoordinationError
 from penstock.ids import BrokerId
 
-# The version at which each node of the image was read, by path.
-Versions = dict[str, int]
+Found = Mapping[str, Node | None]
+"""What was found at some paths; None where there is nothing."""
+
+# How many nodes are asked for at once: answers come one after the other, and the way there and back counts once.
+_AT_ONCE = 256
 
 
-async def load(
-    coordination: Coordination, cluster_id: str, controller: BrokerId, image_version: int
-) -> tuple[MetadataImage, Versions]:
-    """The image that the tree describes, and the versions to change it at."""
-    await _make_roots(coordination, cluster_id)
-    versions: Versions = {}
-
-    async def read(path: str) -> bytes:
-        node = await coordination.get(path)
-        if node is None:
-            raise CoordinationError(f"node {path} vanished while the coordination tree was read")
-        versions[path] = node.version
-        return node.value
-
-    found = nodes.decode_cluster(await read(nodes.CLUSTER))
-    if found != cluster_id:
-        raise ConfigError(f"the coordination tree belongs to cluster {found}, the data folder to {cluster_id}")
-    broker_ids = [BrokerId(int(name)) for name in await coordination.children(nodes.BROKERS)]
-    brokers = {id: nodes.decode_broker(id, await read(nodes.broker_path(id))) for id in broker_ids}
-    topics = {
-        name: nodes.decode_topic(name, await read(nodes.topic_path(name)))
-        for name in await coordination.children(nodes.TOPICS)
+async def make_roots(coordination: Coordination, cluster_id: str) -> None:
+    """Makes the nodes that every tree has, where they are missing: all in one commit."""
+    roots = {
+        nodes.CLUSTER: nodes.encode_cluster(cluster_id),
+        nodes.BROKERS: b"",
+        nodes.TOPICS: b"",
+        nodes.SETTINGS: b"",
+        nodes.DEFAULT_SETTINGS: nodes.encode_settings({}),
+        nodes.PRODUCER_IDS: nodes.encode_next_producer_id(0),
+        nodes.LEASES: b"",
+        nodes.CONTROLLER: nodes.encode_controller(NO_LEADER, 0),
     }
-    settings = {}
-    settings_by_group = {}
-    for name in await coordination.children(nodes.SETTINGS):
-        path = f"{nodes.SETTINGS}/{name}"
-        found_settings = nodes.decode_settings(path, await read(path))
-        group_id = nodes.group_of_settings(path)
-        if group_id is None:
-            settings[path] = found_settings
-        else:
-            settings_by_group[group_id] = found_settings
-        known = DYNAMIC_SETTINGS if group_id is None else GROUP_SETTINGS
-        unknown = found_settings.keys() - known.keys()
-        if unknown:
-            raise CoordinationError(f"node {path} holds settings this version does not know: {sorted(unknown)}")
-    image = MetadataImage(
-        version=image_version,
-        cluster_id=cluster_id,
-        brokers=MappingProxyType(brokers),
-        controller=controller,
-        topics=MappingProxyType(topics),
-        topic_names_by_id=MappingProxyType({topic.id: name for name, topic in topics.items()}),
-        broker_settings=settings.pop(nodes.DEFAULT_SETTINGS),
-        settings_by_broker=MappingProxyType(
-            {nodes.broker_of_settings(path): values for path, values in settings.items()}
-        ),
-        settings_by_group=MappingProxyType(settings_by_group),
+    while True:
+        found = await read(coordination, roots)
+        missing = [Create(path, value) for path, value in roots.items() if found[path] is None]
+        if not missing:
+            return
+        try:
+            await coordination.commit(*missing)
+        except ConflictError:
+            # Another broker makes them at the same time.
+            continue
+
+
+async def refuse_empty_tree(coordination: Coordination, cluster_id: str) -> None:
+    """A data folder that belongs to a cluster founds no other: it has records, and the tree would know of none."""
+    if await coordination.get(nodes.CLUSTER) is None:
+        raise ConfigError(f"the data folder belongs to cluster {cluster_id}, and the coordination tree is empty")
+
+
+async def check_cluster(coordination: Coordination, expected: str | None) -> str:
+    """The id of the cluster that the tree belongs to; a ConfigError if another one was expected."""
+    node = await coordination.get(nodes.CLUSTER)
+    if node is None:
+        raise CoordinationError(f"node {nodes.CLUSTER} is missing from the coordination tree")
+    found = nodes.decode_cluster(node.value)
+    if expected is not None and found != expected:
+        raise ConfigError(f"the coordination tree belongs to cluster {found}, the data folder to {expected}")
+    return found
+
+
+async def read(coordination: Coordination, paths: Iterable[str]) -> Found:
+    """The nodes at these paths."""
+    wanted = list(paths)
+    found: dict[str, Node | None] = {}
+    for at in range(0, len(wanted), _AT_ONCE):
+        some = wanted[at : at + _AT_ONCE]
+        found |= zip(some, await asyncio.gather(*(coordination.get(path) for path in some)), strict=True)
+    return found
+
+
+async def read_all(coordination: Coordination) -> Found:
+    """All nodes that an image is made of."""
+    paths = [nodes.CLUSTER, nodes.CONTROLLER]
+    for parent in (nodes.BROKERS, nodes.TOPICS, nodes.SETTINGS):
+        paths += [f"{parent}/{name}" for name in await coordination.children(parent)]
+    return await read(coordination, paths)
+
+
+def is_of_image(path: str) -> bool:
+    """Whether what a node says is part of the image."""
+    return path in (nodes.CLUSTER, nodes.CONTROLLER) or parent_of(path) in (
+        nodes.BROKERS,
+        nodes.TOPICS,
+        nodes.SETTINGS,
     )
-    return image, versions
+
+
+def empty_image(cluster_id: str) -> MetadataImage:
+    nothing: Mapping[str, str] = MappingProxyType({})
+    return MetadataImage(
+        0, cluster_id, MappingProxyType({}), NO_LEADER, MappingProxyType({}), MappingProxyType({}), nothing
+    )
+
+
+def with_found(image: MetadataImage, found: Found, version: int) -> MetadataImage:
+    """The image with what was found in the place of what it said of these nodes."""
+    draft = Draft(image)
+    for path, node in found.items():
+        parent = parent_of(path)
+        if path == nodes.CONTROLLER and node is not None:
+            draft.put_controller(*nodes.decode_controller(node.value))
+        elif parent == nodes.BROKERS:
+            _put_broker(draft, nodes.broker_of(path), node)
+        elif parent == nodes.TOPICS:
+            _put_topic(draft, nodes.topic_of(path), node)
+        elif parent == nodes.SETTINGS:
+            _put_settings(draft, path, node)
+    return draft.finish(version)
+
+
+def _put_broker(draft: Draft, broker: BrokerId, node: Node | None) -> None:
+    if node is not None:
+        draft.put_broker(nodes.decode_broker(broker, node.value))
+    elif broker in draft.brokers:
+        draft.remove_broker(broker)
+
+
+def _put_topic(draft: Draft, name: str, node: Node | None) -> None:
+    if node is not None:
+        draft.put_topic(nodes.decode_topic(name, node.value))
+    elif name in draft.topics:
+        draft.remove_topic(name)
+
+
+def _put_settings(draft: Draft, path: str, node: Node | None) -> None:
+    group_id = nodes.group_of_settings(path)
+    settings = {} if node is None else nodes.decode_settings(path, node.value)
+    known = DYNAMIC_SETTINGS if group_id is None else GROUP_SETTINGS
+    unknown = settings.keys() - known.keys()
+    if unknown:
+        raise CoordinationError(f"node {path} holds settings this version does not know: {sorted(unknown)}")
+    if group_id is not None:
+        draft.put_group_settings(group_id, settings)
+        return
+    broker = None if path == nodes.DEFAULT_SETTINGS else nodes.broker_of_settings(path)
+    if node is not None or broker is None:
+        draft.put_settings(broker, settings)
+    elif broker in draft.brokers_with_settings:
+        draft.remove_settings(broker)
 
 
 async def load_next_producer_id(coordination: Coordination) -> tuple[int, int]:
@@ -75,17 +154,3 @@ async def load_next_producer_id(coordination: Coordination) -> tuple[int, int]:
     if node is None:
         raise CoordinationError(f"node {nodes.PRODUCER_IDS} is missing from the coordination tree")
     return nodes.decode_next_producer_id(node.value), node.version
-
-
-async def _make_roots(coordination: Coordination, cluster_id: str) -> None:
-    if await coordination.get(nodes.CLUSTER) is not None:
-        return
-    # All in one commit: a crash leaves a tree with all of its roots or an empty one.
-    await coordination.commit(
-        Create(nodes.CLUSTER, nodes.encode_cluster(cluster_id)),
-        Create(nodes.BROKERS, b""),
-        Create(nodes.TOPICS, b""),
-        Create(nodes.SETTINGS, b""),
-        Create(nodes.DEFAULT_SETTINGS, nodes.encode_settings({})),
-        Create(nodes.PRODUCER_IDS, nodes.encode_next_producer_id(0)),
-    )

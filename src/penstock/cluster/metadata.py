@@ -39,6 +39,8 @@ class BrokerInfo:
     is_alive: bool = True
     epoch: int = 0
     """Rises with every start of the broker."""
+    away_since_ms: int | None = None
+    """When a controller found it gone, in wall time; None while it is alive, and until that is noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,20 @@ class PartitionImage:
     # The first replica is the preferred leader.
     replicas: tuple[BrokerId, ...]
     in_sync: tuple[BrokerId, ...]
+    # While the partition moves: which of the replicas are new, and which will go.
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[BrokerId, ...]:
+        """The replicas as they shall be: those of the end of a move that is under way."""
+        return (
+            tuple(broker for broker in self.replicas if broker not in self.removing) if self.removing else self.replicas
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +82,14 @@ class TopicImage:
 
     @property
     def replication_factor(self) -> int:
-        return len(self.partitions[0].replicas)
+        return len(self.partitions[0].target)
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
     """The cluster at one moment."""
 
+    # That of the coordination tree's clock: the same on all brokers.
     version: int
     cluster_id: str
     brokers: Mapping[BrokerId, BrokerInfo]
@@ -85,6 +102,8 @@ class MetadataImage:
     settings_by_broker: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=_nothing)
     # Settings of groups, whether they exist or not; one without settings is not in here.
     settings_by_group: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
+    # Rises with every election of a controller.
+    controller_epoch: int = 0
 
     def settings_of(self, broker: BrokerId) -> Mapping[str, str]:
         """The dynamic settings in force on one broker."""
@@ -94,6 +113,10 @@ class MetadataImage:
     def topic_by_id(self, topic_id: TopicId) -> TopicImage | None:
         name = self.topic_names_by_id.get(topic_id)
         return None if name is None else self.topics[name]
+
+    @property
+    def alive(self) -> frozenset[BrokerId]:
+        return frozenset(broker.id for broker in self.brokers.values() if broker.is_alive)
 
     @property
     def partition_count(self) -> int:

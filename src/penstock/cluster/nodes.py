@@ -1,14 +1,20 @@
 """The nodes of the coordination tree: which paths there are, and what their values say.
 
     /cluster                  {"cluster_id": "…"}
-    /brokers/<id>             {"host": "…", "port": 9092, "rack": null}
+    /controller               {"broker": 1, "epoch": 3}      who was elected last
+    /brokers/<id>             {"alive": true, "epoch": 5, "host": "…", "port": 9092, "rack": null}
+                              and of a broker that is gone also: "away_since_ms": 1700000000000
+    /leases/broker-<id>       {"folder": "…", "start": "…"}  leased; by whose data folder it is held, since which start
+    /leases/controller        {"folder": "…", "start": "…"}  leased
     /topics/<name>            {"id": "…", "internal": false, "overrides": {…}, "partitions": [
                                  {"in_sync": [0], "leader": 0, "leader_epoch": 0, "replicas": [0]}, …]}
+                              and of a partition that moves also: "adding": [1], "removing": [0]
     /settings/default         {"log.retention.ms": "…"}      every broker
-    /settings/broker-<id>     {…}                            one broker
+    /settings/broker-<id>     {"penstock.draining": "true"}  one broker
     /settings/group-<name>    {"penstock.paused": "true"}    one group; its name is written as in a URL
     /producer-ids             {"next": 1000}                 ids below it have been handed out
 
+What a node lacks that was written before there were clusters has the value that it had for a single broker.
 Values are JSON with sorted keys: a person can read them, and the same thing is always the same bytes.
 A value that does not parse is a `CoordinationError` that names the node, never a guess.
 """
@@ -16,7 +22,7 @@ A value that does not parse is a `CoordinationError` that names the node, never 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
@@ -28,18 +34,45 @@ from penstock.ids import BrokerId, TopicId
 T = TypeVar("T")
 
 CLUSTER = "/cluster"
+CONTROLLER = "/controller"
 BROKERS = "/brokers"
+LEASES = "/leases"
+CONTROLLER_LEASE = "/leases/controller"
 TOPICS = "/topics"
 SETTINGS = "/settings"
 DEFAULT_SETTINGS = "/settings/default"
 PRODUCER_IDS = "/producer-ids"
 
+BROKER_LEASE_PREFIX = "broker-"
 _BROKER_SETTINGS = "/settings/broker-"
 _GROUP_SETTINGS = "/settings/group-"
 
 
 def broker_path(broker: BrokerId) -> str:
     return f"{BROKERS}/{broker}"
+
+
+def lease_path(broker: BrokerId) -> str:
+    return f"{LEASES}/{BROKER_LEASE_PREFIX}{broker}"
+
+
+def brokers_with_lease(names: Iterable[str]) -> frozenset[BrokerId]:
+    """The brokers behind the names of the nodes below `/leases`."""
+    numbers = (name.removeprefix(BROKER_LEASE_PREFIX) for name in names if name.startswith(BROKER_LEASE_PREFIX))
+    return frozenset(BrokerId(int(number)) for number in numbers if number.isdecimal())
+
+
+def broker_of(path: str) -> BrokerId:
+    """The broker that a node below `/brokers` describes."""
+    number = path.removeprefix(f"{BROKERS}/")
+    if not number.isdecimal():
+        raise CoordinationError(f"the coordination tree holds an unknown node {path}")
+    return BrokerId(int(number))
+
+
+def topic_of(path: str) -> str:
+    """The topic that a node below `/topics` describes."""
+    return path.removeprefix(f"{TOPICS}/")
 
 
 def topic_path(name: str) -> str:
@@ -78,14 +111,48 @@ def decode_cluster(value: bytes) -> str:
     return _decode(CLUSTER, value, lambda fields: _text(fields["cluster_id"]))
 
 
+def encode_controller(broker: BrokerId, epoch: int) -> bytes:
+    return _encode({"broker": broker, "epoch": epoch})
+
+
+def decode_controller(value: bytes) -> tuple[BrokerId, int]:
+    return _decode(CONTROLLER, value, lambda fields: (BrokerId(_number(fields["broker"])), _number(fields["epoch"])))
+
+
+def encode_lease(folder: str, start: str) -> bytes:
+    return _encode({"folder": folder, "start": start})
+
+
+def decode_lease(path: str, value: bytes) -> tuple[str, str]:
+    """The data folder and the start that the lease belongs to."""
+    return _decode(path, value, lambda fields: (_text(fields["folder"]), _text(fields["start"])))
+
+
 def encode_broker(broker: BrokerInfo) -> bytes:
-    return _encode({"host": broker.host, "port": broker.port, "rack": broker.rack})
+    fields: dict[str, Any] = {
+        "alive": broker.is_alive,
+        "epoch": broker.epoch,
+        "host": broker.host,
+        "port": broker.port,
+        "rack": broker.rack,
+    }
+    if broker.away_since_ms is not None:
+        fields["away_since_ms"] = broker.away_since_ms
+    return _encode(fields)
 
 
 def decode_broker(broker: BrokerId, value: bytes) -> BrokerInfo:
     def build(fields: dict[str, Any]) -> BrokerInfo:
-        rack = fields["rack"]
-        return BrokerInfo(broker, _text(fields["host"]), _number(fields["port"]), None if rack is None else _text(rack))
+        rack, away_since_ms = fields["rack"], fields.get("away_since_ms")
+        return BrokerInfo(
+            broker,
+            _text(fields["host"]),
+            _number(fields["port"]),
+            None if rack is None else _text(rack),
+            bool(fields.get("alive", True)),
+            _number(fields.get("epoch", 0)),
+            None if away_since_ms is None else _number(away_since_ms),
+        )
 
     return _decode(broker_path(broker), value, build)
 
@@ -96,17 +163,23 @@ def encode_topic(topic: TopicImage) -> bytes:
             "id": str(topic.id),
             "internal": topic.is_internal,
             "overrides": dict(topic.overrides),
-            "partitions": [
-                {
-                    "in_sync": partition.in_sync,
-                    "leader": partition.leader,
-                    "leader_epoch": partition.leader_epoch,
-                    "replicas": partition.replicas,
-                }
-                for partition in topic.partitions
-            ],
+            "partitions": [_partition_fields(partition) for partition in topic.partitions],
         }
     )
+
+
+def _partition_fields(partition: PartitionImage) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "in_sync": partition.in_sync,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": partition.replicas,
+    }
+    if partition.adding:
+        fields["adding"] = partition.adding
+    if partition.removing:
+        fields["removing"] = partition.removing
+    return fields
 
 
 def decode_topic(name: str, value: bytes) -> TopicImage:
@@ -121,6 +194,8 @@ def decode_topic(name: str, value: bytes) -> TopicImage:
                     leader_epoch=_number(partition["leader_epoch"]),
                     replicas=_broker_ids(partition["replicas"]),
                     in_sync=_broker_ids(partition["in_sync"]),
+                    adding=_broker_ids(partition.get("adding", ())),
+                    removing=_broker_ids(partition.get("removing", ())),
                 )
                 for index, partition in enumerate(fields["partitions"])
             ),

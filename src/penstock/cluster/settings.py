@@ -3,7 +3,8 @@
 Pure: current values and a change in, new values out, `ApiError` with Kafka's code when it is refused.
 
 The settings of a broker that can be changed while it runs are the defaults of topic settings, under the names
-that Kafka gives them there (`log.retention.ms` is the default of `retention.ms`). Others are read at start.
+that Kafka gives them there (`log.retention.ms` is the default of `retention.ms`), how fast replicas are copied, and
+whether it is being emptied, which is said of one broker and never of all. Others are read at start.
 """
 
 from __future__ import annotations
@@ -13,16 +14,24 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from types import MappingProxyType
 
+from penstock.cluster import retiring
 from penstock.cluster.draft import Draft
 from penstock.cluster.metadata import TopicImage
 from penstock.config.broker import BROKER_SETTINGS
+from penstock.config.draining import DRAINING
 from penstock.config.setting import Kind, Setting, nearest
+from penstock.config.throttle import FOLLOWER_RATE, LEADER_RATE
 from penstock.config.topic import TOPIC_SETTINGS, topic_config
 from penstock.errors import ApiError, Code, ConfigError
 from penstock.ids import BrokerId
 
+_OF_BROKERS: Mapping[str, Setting] = MappingProxyType(
+    {setting.name: setting for setting in (DRAINING, FOLLOWER_RATE, LEADER_RATE)}
+)
+"""Those that are no defaults of topics."""
+
 DYNAMIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
-    {setting.synonym: setting for setting in TOPIC_SETTINGS.values() if setting.synonym}
+    {setting.synonym: setting for setting in TOPIC_SETTINGS.values() if setting.synonym} | {**_OF_BROKERS}
 )
 
 # Settings read at start that Kafka has as well, by our key: tools look for them under Kafka's names.
@@ -37,6 +46,8 @@ KAFKA_NAMES: Mapping[str, str] = MappingProxyType(
         "broker.default_replication_factor": "default.replication.factor",
         "broker.delete_topics": "delete.topic.enable",
         "broker.rack": "broker.rack",
+        "cluster.lag_time_max_ms": "replica.lag.time.max.ms",
+        "cluster.fetch_wait_max_ms": "replica.fetch.wait.max.ms",
         "limits.frame_bytes": "socket.request.max.bytes",
         "limits.connections": "max.connections",
         "limits.connections_per_host": "max.connections.per.ip",
@@ -49,6 +60,8 @@ KAFKA_NAMES: Mapping[str, str] = MappingProxyType(
         "log.compaction_memory_bytes": "log.cleaner.dedupe.buffer.size",
     }
 )
+_UNCLEAN = TOPIC_SETTINGS["unclean.leader.election.enable"]
+_STORAGE = TOPIC_SETTINGS["penstock.storage"]
 READ_ONLY_NAMES = frozenset({*BROKER_SETTINGS, *KAFKA_NAMES.values()})
 
 
@@ -94,7 +107,24 @@ def topic_defaults(static: Mapping[str, str], dynamic: Mapping[str, str]) -> Map
     """
     if not dynamic:
         return static
-    return {**static, **{DYNAMIC_SETTINGS[name].name: value for name, value in dynamic.items()}}
+    return {**static} | {
+        DYNAMIC_SETTINGS[name].name: value for name, value in dynamic.items() if name not in _OF_BROKERS
+    }
+
+
+def allows_unclean_election(topic: TopicImage, defaults: Mapping[str, str]) -> bool:
+    """Whether a topic would rather lose records than wait for who has them; `defaults` are in topic names."""
+    return _value(_UNCLEAN, topic, defaults) is True
+
+
+def is_kept_in_memory(topic: TopicImage, defaults: Mapping[str, str]) -> bool:
+    """Whether the records of a topic are gone with the process that holds them; `defaults` are in topic names."""
+    return _value(_STORAGE, topic, defaults) == "memory"
+
+
+def _value(setting: Setting, topic: TopicImage, defaults: Mapping[str, str]) -> object:
+    """One setting of a topic, for those who ask it of every topic that there is."""
+    return setting.parse(topic.overrides.get(setting.name, defaults.get(setting.name, setting.default)))
 
 
 def alter_topic_settings(draft: Draft, name: str, change: SettingsChange, defaults: Mapping[str, str]) -> TopicImage:
@@ -106,6 +136,7 @@ def alter_topic_settings(draft: Draft, name: str, change: SettingsChange, defaul
         raise ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     overrides = changed(topic.overrides, change, TOPIC_SETTINGS, defaults)
     check_overrides(overrides, defaults)
+    retiring.check_change(topic, overrides)
     return replace(topic, overrides=MappingProxyType(overrides))
 
 
@@ -128,11 +159,15 @@ def alter_broker_settings(
     }
     settings = changed(draft.settings(broker), change, DYNAMIC_SETTINGS, defaults)
     _refuse_names_that_are_not_dynamic(settings)
+    if broker is None and DRAINING.name in settings:
+        raise ApiError(Code.INVALID_REQUEST, f"{DRAINING.name} is set for one broker, not for all of them.")
     # Unlike a topic's, a bad value of a broker setting is INVALID_REQUEST in Kafka (KAFKA-13609).
     try:
         merged = settings if broker is None else {**draft.settings(None), **settings}
         effective = topic_defaults(static, merged)
         topic_config({}, effective)
+        for name in _OF_BROKERS.keys() & settings.keys():
+            _OF_BROKERS[name].parse(settings[name])
     except ConfigError as error:
         raise ApiError(Code.INVALID_REQUEST, str(error)) from error
     _refuse_defaults_that_break_a_topic(draft.topics, effective)

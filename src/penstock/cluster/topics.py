@@ -7,13 +7,17 @@ code when it is refused. Nothing here writes to the draft.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from penstock.cluster import nodes, retiring
+from penstock.cluster.coordination import MAX_COMMIT_BYTES
 from penstock.cluster.draft import Draft
 from penstock.cluster.metadata import INTERNAL_TOPICS, PartitionImage, TopicImage
+from penstock.cluster.placement import place
 from penstock.cluster.settings import check_overrides
+from penstock.config.retired import RETIRED_SETTING
 from penstock.errors import ApiError, Code
 from penstock.ids import BrokerId, TopicId
 
@@ -21,6 +25,11 @@ USE_DEFAULT = -1
 NAME_LENGTH_MAX = 249
 # Kafka keeps its own metadata under this name; clients know that they cannot have it.
 RESERVED_TOPIC = "__cluster_metadata"
+
+MAX_TOPIC_BYTES = MAX_COMMIT_BYTES * 9 // 10
+"""What a topic may take of a commit when somebody changes it; the rest is for what the cluster does by itself."""
+_FEW_PARTITIONS = 500
+"""So few are never too large."""
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -93,12 +102,16 @@ def create_topic(
         raise ApiError(Code.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {colliding}")
     overrides = _overrides(request.overrides)
     check_overrides(overrides, defaults)
+    if overrides.get(RETIRED_SETTING):
+        raise ApiError(Code.INVALID_CONFIG, f"{RETIRED_SETTING}: a new topic has no partitions to retire")
     if request.assignments:
         partitions = _assigned_partitions(draft, request)
     else:
         partitions = _placed_partitions(draft, request, rules)
     _check_limits(draft, name, before=0, after=len(partitions), rules=rules)
-    return TopicImage(name, topic_id, partitions, overrides, name in INTERNAL_TOPICS)
+    topic = TopicImage(name, topic_id, partitions, overrides, name in INTERNAL_TOPICS)
+    check_size(topic)
+    return topic
 
 
 def delete_topic(draft: Draft, name: str, topic_id: TopicId | None = None) -> TopicImage:
@@ -124,6 +137,7 @@ def add_partitions(draft: Draft, request: MorePartitions, rules: TopicRules) -> 
             Code.INVALID_PARTITIONS,
             f"The topic {topic.name} currently has {before} partition(s); {request.count} would not be an increase.",
         )
+    retiring.check_growth(topic)
     _check_limits(draft, topic.name, before=before, after=request.count, rules=rules)
     factor = topic.replication_factor
     if request.assignments is None:
@@ -138,7 +152,23 @@ def add_partitions(draft: Draft, request: MorePartitions, rules: TopicRules) -> 
         for replicas in request.assignments:
             _check_assignment(draft, replicas, factor)
         placed = [_new_partition(before + i, replicas) for i, replicas in enumerate(request.assignments)]
-    return replace(topic, partitions=(*topic.partitions, *placed))
+    grown = retiring.grown(replace(topic, partitions=(*topic.partitions, *placed)))
+    check_size(grown)
+    return grown
+
+
+def check_size(topic: TopicImage) -> None:
+    """Refuses a topic that the coordination tree could not hold, or not for long: epochs grow, and replicas move."""
+    if len(topic.partitions) < _FEW_PARTITIONS:
+        return
+    in_sync = tuple(replace(partition, in_sync=partition.replicas) for partition in topic.partitions)
+    size = len(nodes.encode_topic(replace(topic, partitions=in_sync)))
+    if size > MAX_TOPIC_BYTES:
+        raise ApiError(
+            Code.INVALID_PARTITIONS,
+            f"Topic '{topic.name}' would be too large for the coordination tree: {len(topic.partitions)} partitions "
+            f"and what is being moved of them take {size} bytes, {MAX_TOPIC_BYTES} are allowed.",
+        )
 
 
 def _overrides(given: Mapping[str, str | None]) -> Mapping[str, str]:
@@ -195,37 +225,38 @@ def _placed_partitions(draft: Draft, request: NewTopic, rules: TopicRules) -> tu
 
 
 def _place(draft: Draft, first: int, count: int, factor: int) -> list[PartitionImage]:
-    brokers = sorted(draft.brokers)
+    brokers = [broker.id for broker in draft.takers]
     if factor > len(brokers):
         raise ApiError(
             Code.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {factor} time(s): {len(brokers)} broker(s) are registered.",
+            f"Unable to replicate the partition {factor} time(s): {len(brokers)} broker(s) can take replicas.",
         )
-    # Starting where the last topic ended spreads the leaders of many small topics over the brokers.
-    start = draft.partition_count
-    return [
-        _new_partition(
-            index,
-            tuple(brokers[(start + index - first + replica) % len(brokers)] for replica in range(factor)),
-        )
-        for index in range(first, first + count)
-    ]
+    placed = place(draft.loads, brokers, count, factor)
+    return [_new_partition(first + number, replicas) for number, replicas in enumerate(placed)]
 
 
 def _new_partition(index: int, replicas: tuple[BrokerId, ...]) -> PartitionImage:
     return PartitionImage(index, leader=replicas[0], leader_epoch=0, replicas=replicas, in_sync=replicas)
 
 
-def _check_assignment(draft: Draft, replicas: Sequence[BrokerId], factor: int | None) -> None:
-    reason = None
+def check_replicas(draft: Draft, replicas: Sequence[BrokerId], may_be_away: Collection[BrokerId] = ()) -> str | None:
+    """Why a partition cannot be on these brokers, as the end of a sentence; None if it can."""
     unknown = [broker for broker in replicas if broker not in draft.brokers]
+    away = [broker for broker in replicas if broker not in draft.alive and broker not in may_be_away]
     if not replicas:
-        reason = "includes an empty replica list"
-    elif unknown:
-        reason = f"includes broker {unknown[0]}, but no such broker is registered"
-    elif len(set(replicas)) != len(replicas):
-        reason = f"includes a broker more than once: {', '.join(map(str, replicas))}"
-    elif factor is not None and len(replicas) != factor:
+        return "includes an empty replica list"
+    if unknown:
+        return f"includes broker {unknown[0]}, but no such broker is registered"
+    if away:
+        return f"includes broker {away[0]}, which is not alive"
+    if len(set(replicas)) != len(replicas):
+        return f"includes a broker more than once: {', '.join(map(str, replicas))}"
+    return None
+
+
+def _check_assignment(draft: Draft, replicas: Sequence[BrokerId], factor: int | None) -> None:
+    reason = check_replicas(draft, replicas)
+    if reason is None and factor is not None and len(replicas) != factor:
         reason = f"has a partition with {len(replicas)} replica(s) where the others have {factor}"
     if reason:
         raise ApiError(Code.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {reason}.")

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster import controller as controller_module
-from penstock.cluster import nodes
+from penstock.cluster import nodes, store
 from penstock.cluster.controller import Controller, ControllerSettings
 from penstock.cluster.coordination import Change, Create, Put
 from penstock.cluster.embedded import EmbeddedCoordination
-from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
+from penstock.cluster.metadata import NO_LEADER, BrokerInfo, MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.settings import Increment, Operation, OperationKind, Replacement
-from penstock.cluster.topics import MorePartitions, NewTopic, TopicRules
+from penstock.cluster.topics import Assignment, MorePartitions, NewTopic, TopicRules
 from penstock.config.broker import BrokerSettings, Config, Limits
 from penstock.errors import ApiError, Code, ConfigError, ConflictError, CoordinationError
-from penstock.ids import BrokerId, new_topic_id
+from penstock.ids import BrokerId, TopicPartition, new_topic_id
+from support.tree import register
 
 BROKER = BrokerId(1)
 INFO = BrokerInfo(BROKER, "127.0.0.1", 9092)
@@ -57,7 +57,7 @@ async def controller(tree: Tree) -> Controller:
 async def started(tree: Tree, settings: ControllerSettings = SETTINGS) -> Controller:
     controller = Controller(tree, settings)
     await controller.start()
-    await controller.register_broker(INFO)
+    await register(controller, INFO)
     return controller
 
 
@@ -73,7 +73,7 @@ def code(result: object) -> Code:
 class TestStart:
     async def test_a_new_tree_gives_an_empty_image(self, tree: Tree) -> None:
         image = await Controller(tree, SETTINGS).start()
-        assert (image.cluster_id, image.controller) == ("cluster", BROKER)
+        assert (image.cluster_id, image.controller) == ("cluster", NO_LEADER)
         assert (dict(image.topics), dict(image.brokers), dict(image.broker_settings)) == ({}, {}, {})
 
     async def test_before_the_start_there_is_no_image(self, tree: Tree) -> None:
@@ -219,7 +219,7 @@ class TestSubscribers:
         await controller.create_topics([NewTopic("a")])
         seen: list[MetadataImage] = []
         controller.subscribe(lambda old, new: seen.append(new))
-        await controller.register_broker(INFO)
+        await register(controller, INFO)
         await controller.create_topics([NewTopic("a")])
         await controller.alter_topic_settings({"a": Replacement({})})
         await controller.alter_broker_settings({None: Replacement({})})
@@ -264,9 +264,7 @@ class TestConflicts:
 
     async def test_a_conflict_that_does_not_end_is_given_up(self, tree: Tree, controller: Controller) -> None:
         await controller.alter_broker_settings({None: Replacement({"log.retention.ms": "1"})})
-        tree.interference = [
-            [Put(nodes.DEFAULT_SETTINGS, b"{}", version)] for version in range(1, controller_module.ATTEMPTS + 1)
-        ]
+        tree.interference = [[Put(nodes.DEFAULT_SETTINGS, b"{}", version)] for version in range(1, store.ATTEMPTS + 1)]
         with pytest.raises(ConflictError):
             await controller.alter_broker_settings({None: Replacement({"log.retention.ms": "2"})})
         assert tree.interference == []
@@ -274,7 +272,7 @@ class TestConflicts:
         assert controller.image.broker_settings == {"log.retention.ms": "3"}
 
     async def test_after_a_failed_commit_the_tree_is_read_again(self, tree: Tree, controller: Controller) -> None:
-        tree.failures = 1
+        tree.failures = store.UNKNOWN_OUTCOMES
         with pytest.raises(CoordinationError, match="disk is gone"):
             await controller.create_topics([NewTopic("a")])
         assert "a" not in controller.image.topics
@@ -284,6 +282,28 @@ class TestConflicts:
         results = await controller.create_topics([NewTopic("a")])
         assert code(results["a"]) is Code.TOPIC_ALREADY_EXISTS
         assert controller.image.topics["a"] == theirs
+
+
+class TestMoves:
+    async def test_more_than_the_tree_can_hold_is_not_moved_at_once_and_less_is(self, tree: Tree) -> None:
+        rules = TopicRules(partitions_per_topic=20_000, partitions=100_000)
+        controller = await started(tree, ControllerSettings("cluster", BROKER, rules))
+        # Names as long as they can be, so that not so many partitions are needed.
+        ids = [BrokerId(2_000_000_000 + number) for number in range(4)]
+        for id in ids:
+            await register(controller, BrokerInfo(id, "127.0.0.1", 9092))
+        placed = tuple(Assignment(index, (ids[0], ids[1])) for index in range(4_000))
+        await controller.create_topics([NewTopic("a", assignments=placed), NewTopic("b", assignments=placed[:1])])
+        before = controller.image.topics["a"]
+        everything = dict.fromkeys((TopicPartition("a", index) for index in range(4_000)), (ids[2], ids[3]))
+        other = TopicPartition("b", 0)
+        results = await controller.reassign_partitions({**everything, other: (ids[2], ids[3])})
+        assert {code(results[at]) for at in everything} == {Code.INVALID_PARTITIONS}
+        assert results[other] is None
+        assert controller.image.topics["a"] == before
+        some = dict(list(everything.items())[:100])
+        assert set((await controller.reassign_partitions(some)).values()) == {None}
+        assert sum(partition.is_moving for partition in controller.image.topics["a"].partitions) == 100
 
 
 class TestProducerIds:

@@ -51,7 +51,18 @@ def test_the_first_replica_that_is_in_sync_and_alive_follows_a_dead_leader_in_a_
 def test_nobody_who_is_out_of_sync_or_dead_is_elected() -> None:
     draft = cluster(led(1, (1, 3)), dead=(3,))
     elections.bury(draft, BrokerId(1), clean)
-    assert found(draft) == (NO_LEADER, (3,), 6)
+    assert found(draft) == (NO_LEADER, (1, 3), 6)
+
+
+def test_of_those_that_died_at_once_the_first_that_comes_back_leads_alone() -> None:
+    for first, other in ((1, 3), (3, 1)):
+        draft = cluster(led(1, (1, 3)), dead=(1, 3))
+        for dead in ids(1, 3):
+            elections.bury(draft, dead, clean)
+        assert found(draft) == (NO_LEADER, (1, 3), 6)
+        back = cluster(draft.topics["t"].partitions[0], dead=(other,))
+        elections.welcome(back, BrokerId(first), has_all=True, is_unclean=clean)
+        assert found(back) == (first, (first,), 7)
 
 
 def test_a_dead_follower_leaves_the_in_sync_set_and_the_leader_goes_on_in_a_new_epoch() -> None:
@@ -128,6 +139,22 @@ def test_the_last_member_in_sync_leads_with_what_it_has_left() -> None:
     assert found(draft) == (1, (1,), 6)
 
 
+def test_a_broker_that_steps_down_hands_over_and_stays_alive() -> None:
+    draft = cluster(led(1, (1, 2, 3)), led(2, (2, 1)))
+    elections.step_down(draft, BrokerId(1))
+    assert found(draft) == (2, (2, 3), 6)
+    other = draft.topics["t"].partitions[1]
+    assert (other.leader, other.in_sync, other.leader_epoch) == (2, (2,), 6)
+    assert BrokerId(1) in draft.alive
+
+
+def test_a_broker_that_steps_down_keeps_what_nobody_else_can_lead() -> None:
+    for partition, dead in ((led(1, (1,)), ()), (led(1, (1, 3)), (3,)), (led(2, (2, 3)), ())):
+        draft = cluster(partition, dead=dead)
+        elections.step_down(draft, BrokerId(1))
+        assert not draft.is_touched
+
+
 def test_a_broker_that_resigns_hands_over_and_is_not_alive() -> None:
     draft = cluster(led(1, (1, 2)))
     elections.resign(draft, BrokerId(1))
@@ -153,17 +180,33 @@ def test_leadership_goes_home_only_to_a_preferred_replica_that_is_alive_and_in_s
 
 def test_the_in_sync_set_is_changed_by_the_leader_of_the_epoch_and_nobody_else() -> None:
     partition = led(1, (1, 2, 3))
-    assert elections.with_in_sync(partition, BrokerId(1), 5, ids(3, 1)).in_sync == (1, 3)
-    assert elections.with_in_sync(partition, BrokerId(1), 5, ids(3, 1)).leader_epoch == 5
-    assert elections.with_in_sync(partition, BrokerId(1), 4, ids(1)) is partition
-    assert elections.with_in_sync(partition, BrokerId(2), 5, ids(2)) is partition
-    assert elections.with_in_sync(partition, BrokerId(1), 5, ids(1, 4)) is partition
+    alive = ids(1, 2, 3, 4)
+    assert elections.with_in_sync(partition, BrokerId(1), 5, ids(3, 1), alive).in_sync == (1, 3)
+    assert elections.with_in_sync(partition, BrokerId(1), 5, ids(3, 1), alive).leader_epoch == 5
+    assert elections.with_in_sync(partition, BrokerId(1), 4, ids(1), alive) is partition
+    assert elections.with_in_sync(partition, BrokerId(2), 5, ids(2), alive) is partition
+    assert elections.with_in_sync(partition, BrokerId(1), 5, ids(1, 4), alive) is partition
+
+
+def test_a_leader_that_leaves_the_in_sync_set_leaves_the_partition_to_the_first_that_is_left() -> None:
+    after = elections.with_in_sync(led(1, (1, 2, 3)), BrokerId(1), 5, ids(2, 3), ids(1, 2, 3))
+    assert (after.leader, after.in_sync, after.leader_epoch) == (2, (2, 3), 6)
+
+
+def test_who_was_buried_while_it_caught_up_does_not_get_into_the_in_sync_set() -> None:
+    draft = cluster(led(1, (1, 2)))
+    elections.bury(draft, BrokerId(3), clean)
+    assert found(draft) == (1, (1, 2), 5)
+    wanted = elections.with_in_sync(draft.topics["t"].partitions[0], BrokerId(1), 5, ids(1, 3), draft.alive)
+    assert wanted.in_sync == (1,)
+    # Who is in it leaves it by a burial, and by nothing else.
+    assert elections.with_in_sync(led(1, (1, 3)), BrokerId(1), 5, ids(1, 2, 3), ids(1, 2)).in_sync == (1, 2, 3)
 
 
 def test_an_operator_may_give_up_what_the_in_sync_replicas_have_but_not_depose_a_leader() -> None:
-    lost = elections.elect_unclean(led(NO_LEADER, (1,)), ids(2, 3))
+    lost = elections.elect(led(NO_LEADER, (1,)), ids(2, 3), is_unclean=True)
     assert (lost.leader, lost.in_sync, lost.leader_epoch) == (2, (2,), 6)
     lead = led(1, (1,))
-    assert elections.elect_unclean(lead, ids(2, 3)) is lead
+    assert elections.elect(lead, ids(2, 3), is_unclean=True) is lead
     nobody = led(NO_LEADER, (1,))
-    assert elections.elect_unclean(nobody, ids(4)) is nobody
+    assert elections.elect(nobody, ids(4), is_unclean=True) is nobody

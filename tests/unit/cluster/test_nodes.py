@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -21,6 +22,8 @@ partitions = st.builds(
     leader_epoch=st.integers(0, 2**31 - 1),
     replicas=st.lists(broker_ids, min_size=1).map(tuple),
     in_sync=st.lists(broker_ids).map(tuple),
+    adding=st.lists(broker_ids, max_size=2).map(tuple),
+    removing=st.lists(broker_ids, max_size=2).map(tuple),
 )
 settings = st.dictionaries(st.text(), st.text())
 
@@ -29,15 +32,23 @@ settings = st.dictionaries(st.text(), st.text())
 def test_a_topic_reads_back_as_it_was_written(
     id: UUID, parts: list[PartitionImage], overrides: dict[str, str], internal: bool
 ) -> None:
-    numbered = tuple(
-        PartitionImage(index, part.leader, part.leader_epoch, part.replicas, part.in_sync)
-        for index, part in enumerate(parts)
-    )
+    numbered = tuple(replace(part, index=index) for index, part in enumerate(parts))
     topic = TopicImage("orders", id, numbered, overrides, internal)
     assert nodes.decode_topic("orders", nodes.encode_topic(topic)) == topic
 
 
-@given(st.builds(BrokerInfo, broker_ids, st.text(), st.integers(0, 65535), st.none() | st.text()))
+@given(
+    st.builds(
+        BrokerInfo,
+        broker_ids,
+        st.text(),
+        st.integers(0, 65535),
+        st.none() | st.text(),
+        st.booleans(),
+        st.integers(0, 2**31),
+        st.none() | st.integers(0, 2**62),
+    )
+)
 def test_a_broker_reads_back_as_it_was_written(broker: BrokerInfo) -> None:
     assert nodes.decode_broker(broker.id, nodes.encode_broker(broker)) == broker
 
@@ -87,3 +98,10 @@ def test_settings_have_a_path_for_all_brokers_and_one_for_each() -> None:
     assert nodes.broker_of_settings(nodes.settings_path(BrokerId(12))) == 12
     with pytest.raises(CoordinationError, match="/settings/other"):
         nodes.broker_of_settings("/settings/other")
+
+
+def test_a_lease_names_the_folder_and_the_start_and_the_brokers_are_known_by_their_names() -> None:
+    assert nodes.decode_lease("/leases/controller", nodes.encode_lease("folder", "start")) == ("folder", "start")
+    assert nodes.brokers_with_lease(["broker-1", "broker-20", "controller", "broker-x"]) == {1, 20}
+    assert nodes.lease_path(BrokerId(20)) == "/leases/broker-20"
+    assert nodes.decode_controller(nodes.encode_controller(BrokerId(3), 9)) == (3, 9)

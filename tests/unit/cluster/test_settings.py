@@ -157,6 +157,29 @@ class TestBrokers:
         )
         assert after == {"log.cleanup.policy": "compact,delete"}
 
+    def test_one_broker_is_drained_and_never_all_of_them(self) -> None:
+        drain = steps((SET, "penstock.draining", "true"))
+        draft = cluster()
+        assert not draft.is_draining(BROKER)
+        draft.put_settings(BROKER, alter_broker_settings(draft, BROKER, drain, {}))
+        assert draft.is_draining(BROKER)
+        assert draft.takers == []
+        assert topic_defaults({}, draft.settings(BROKER)) == {}
+        for broker, change in ((None, drain), (BROKER, steps((SET, "penstock.draining", "perhaps")))):
+            with pytest.raises(ApiError) as caught:
+                alter_broker_settings(draft, broker, change, {})
+            assert caught.value.code is Code.INVALID_REQUEST
+
+    def test_how_fast_replicas_are_copied_is_set_for_one_broker_or_for_all(self) -> None:
+        for name in ("follower.replication.throttled.rate", "leader.replication.throttled.rate"):
+            for broker in (BROKER, None):
+                after = alter_broker_settings(cluster(), broker, steps((SET, name, "1000")), {})
+                assert after == {name: "1000"}
+                assert topic_defaults({}, after) == {}
+                with pytest.raises(ApiError) as caught:
+                    alter_broker_settings(cluster(), broker, steps((SET, name, "-1")), {})
+                assert caught.value.code is Code.INVALID_REQUEST
+
     def test_an_unknown_broker_is_refused(self) -> None:
         with pytest.raises(ApiError) as caught:
             alter_broker_settings(cluster(), BrokerId(9), Replacement({}), {})

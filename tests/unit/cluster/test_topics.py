@@ -107,6 +107,18 @@ class TestCreate:
         leaders += [partition.leader for partition in create(draft, NewTopic("d", 3)).partitions]
         assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
 
+    def test_brokers_that_are_away_or_drained_get_nothing(self) -> None:
+        draft = cluster(4)
+        draft.put_broker(BrokerInfo(BrokerId(2), "host", 9092, is_alive=False))
+        draft.put_settings(BrokerId(3), {"penstock.draining": "true"})
+        topic = create(draft, NewTopic("a", 4, 2))
+        assert all(sorted(partition.replicas) == [1, 4] for partition in topic.partitions)
+        assert refusal(draft, NewTopic("b", 1, 3)).code is Code.INVALID_REPLICATION_FACTOR
+        away = NewTopic("b", assignments=(Assignment(0, ids(1, 2)),))
+        assert refusal(draft, away).code is Code.INVALID_REPLICA_ASSIGNMENT
+        told = NewTopic("b", assignments=(Assignment(0, ids(3, 1)),))
+        assert create(draft, told).partitions[0].replicas == ids(3, 1)
+
     def test_the_topic_of_committed_offsets_is_internal(self) -> None:
         assert create(cluster(), NewTopic("__consumer_offsets")).is_internal
 
@@ -126,6 +138,15 @@ class TestCreate:
         error = refusal(cluster(), NewTopic("a", count))
         assert error.code is Code.INVALID_PARTITIONS
         assert "limits.partitions_per_topic" in str(error)
+
+    def test_a_topic_that_the_coordination_tree_could_not_hold_is_refused_also_when_it_grows(self) -> None:
+        rules = TopicRules(partitions_per_topic=20_000, partitions=100_000)
+        draft = cluster(3)
+        error = refusal(draft, NewTopic("a", 15_000, 3), rules)
+        assert error.code is Code.INVALID_PARTITIONS
+        assert "too large for the coordination tree: 15000 partitions" in str(error)
+        create(draft, NewTopic("a", 10_000, 3), rules)
+        assert refusal(draft, MorePartitions("a", 15_000), rules).code is Code.INVALID_PARTITIONS
 
     def test_more_partitions_than_the_cluster_may_have_are_refused(self) -> None:
         draft = cluster()
