@@ -63,6 +63,8 @@ class Broker(Node):
         self.wall_offset_ms = 0.0
         self.slow_ms = 0.0
         """How long it takes over each answer to its fetches."""
+        self.is_full = False
+        """There is no room on its disk for another record."""
         self.dies_deciding = False
         """It crashes while its next decision as controller is under way."""
         self._numbers = 0
@@ -186,13 +188,13 @@ class Broker(Node):
             self.has_all = True
         for partition in view.image.topics[TOPIC].partitions:
             if self.id in partition.replicas:
-                self._assume(partition)
+                self._assume(partition, view.image.alive)
 
-    def _assume(self, partition: PartitionImage) -> None:
+    def _assume(self, partition: PartitionImage, alive: frozenset[BrokerId]) -> None:
         """Leads, follows, or stops doing so."""
         role = self.roles.get(partition.index)
         if role is not None and role.epoch >= partition.leader_epoch:
-            role.settled(partition)
+            role.settled(partition, alive)
             return
         leads = partition.leader == self.id
         if role is not None and not (leads and isinstance(role, Leading) and self.may_begin):
@@ -202,7 +204,7 @@ class Broker(Node):
             return
         if leads:
             waiters = role.waiters if isinstance(role, Leading) else []
-            self.roles[partition.index] = Leading(self, partition, self.logs[partition.index], waiters)
+            self.roles[partition.index] = Leading(self, partition, alive, self.logs[partition.index], waiters)
         else:
             self.roles[partition.index] = Following(self, partition, self.logs[partition.index])
 
@@ -242,8 +244,12 @@ class Broker(Node):
     def _resign(self, view: View) -> None:
         if view.image.brokers[self.id].is_alive:
             draft = Draft(view.image)
-            self.around.machines.bury(draft, self.id, never)
-            self.commit(Commit(kind=Kind.RESIGN, base=view.image.version, image=draft.finish()))
+            self.around.machines.step_down(draft, self.id)
+            kind = Kind.STEP_DOWN
+            if not draft.is_touched:
+                self.around.machines.bury(draft, self.id, never)
+                kind = Kind.RESIGN
+            self.commit(Commit(kind=kind, base=view.image.version, image=draft.finish()))
             return
         for log in self.logs:
             log.sync()

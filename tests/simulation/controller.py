@@ -26,6 +26,8 @@ def look_after(broker: Broker, view: View) -> bool:
             del gone[1:]
         draft = Draft(image)
         for dead in gone:
+            draft.put_broker(replace(image.brokers[dead], is_alive=False))
+        for dead in gone:
             broker.around.machines.bury(draft, dead, lambda topic: False)
         broker.commit(
             Commit(

@@ -32,6 +32,7 @@ KINDS = (
     "controller death",
     "slow follower",
     "clock jump",
+    "full disk",
     "orderly stop",
 )
 
@@ -60,6 +61,7 @@ class Faults:
             "controller death": self._kill_controller,
             "slow follower": self._slow_follower,
             "clock jump": self._jump,
+            "full disk": self._fill_disk,
             "orderly stop": self._stop_broker,
         }
         random = world.random
@@ -191,6 +193,17 @@ class Faults:
         return True
 
     # Processes
+
+    def _fill_disk(self) -> bool:
+        broker = self._one()
+        if broker is None or broker.is_full:
+            return False
+        broker.is_full = True
+
+        def undo() -> None:
+            broker.is_full = False
+
+        return self._for_a_while(undo)
 
     def _crash(self) -> bool:
         broker = self._one()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.metadata import NO_LEADER, PartitionImage
 from penstock.errors import Code
+from penstock.ids import BrokerId
 from penstock.replication.following import Append, BeginAt, CutBack, Divergence, Position
 
 from .disk import Record, ReplicaLog
@@ -32,7 +33,7 @@ class Following:
         self._connection = broker.next_number()
         self._ask()
 
-    def settled(self, partition: PartitionImage) -> None:
+    def settled(self, partition: PartitionImage, alive: frozenset[BrokerId]) -> None:
         """In-sync sets are the leader's business."""
 
     def end(self) -> None:
@@ -64,6 +65,9 @@ class Following:
         self._number = None
         broker, log = self._broker, self._log
         match broker.around.machines.next_step(code, divergence, leader_start, self._asked, log.epochs):
+            case Append() if records and broker.is_full:
+                broker.world.after(_BACKOFF_MS, broker, self._ask)
+                return
             case Append():
                 for record in records:
                     log.append(record)

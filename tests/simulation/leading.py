@@ -41,7 +41,14 @@ class Parked(NamedTuple):
 class Leading:
     """The log is appended to by producers, and read by followers and consumers."""
 
-    def __init__(self, broker: Broker, partition: PartitionImage, log: ReplicaLog, waiters: list[Waiter]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        partition: PartitionImage,
+        alive: frozenset[BrokerId],
+        log: ReplicaLog,
+        waiters: list[Waiter],
+    ) -> None:
         self.index = partition.index
         self.epoch = partition.leader_epoch
         self.waiters = waiters
@@ -53,6 +60,7 @@ class Leading:
             self.epoch,
             partition.replicas,
             partition.in_sync,
+            alive,
             start_offset=log.end,
             high_watermark=log.high_watermark,
             rules=broker.around.lag,
@@ -68,11 +76,10 @@ class Leading:
 
     # Metadata
 
-    def settled(self, partition: PartitionImage) -> None:
+    def settled(self, partition: PartitionImage, alive: frozenset[BrokerId]) -> None:
         if self._world.trace is not None and set(partition.in_sync) != self._state.in_sync:
             self._tell(f"in sync are {sorted(partition.in_sync)}")
-        self._proposed = None
-        self._state.settled(partition.in_sync, partition.replicas, self._broker.clock_ms)
+        self._state.settled(partition.in_sync, partition.replicas, alive, self._broker.clock_ms)
         self._raise()
 
     def end(self) -> None:
@@ -83,19 +90,25 @@ class Leading:
         self.waiters = []
 
     def propose(self, view: View) -> bool:
-        """Commits another in-sync set, if it should be another; again, if it is not known what became of that."""
+        """Commits another in-sync set, if it should be another. What is proposed is decided again on every newer image,
+        until that has it, or refuses it.
+        """
         image = view.image
+        topic = image.topics[TOPIC]
+        partition = topic.partitions[self.index]
+        if self._proposed is not None and self._with_proposed(partition, image.alive) == partition:
+            self._proposed = None
+            self._state.decided()
+            self._raise()
         if self._proposed is None:
-            alive = [who for who, info in image.brokers.items() if info.is_alive]
-            self._proposed = self._state.proposal(self._log.end, alive, self._broker.clock_ms)
+            can_write = not self._broker.is_full
+            self._proposed = self._state.proposal(self._log.end, self._broker.clock_ms, can_write=can_write)
             if self._proposed is None:
                 return False
             self._state.propose(self._proposed)
             if self._world.trace is not None:
                 self._tell(f"proposes in sync {sorted(self._proposed)}")
-        topic = image.topics[TOPIC]
-        partition = topic.partitions[self.index]
-        changed = with_in_sync(partition, self._broker.id, self.epoch, self._proposed)
+        changed = self._with_proposed(partition, image.alive)
         if changed == partition:
             return False
         draft = Draft(image)
@@ -104,6 +117,9 @@ class Leading:
         )
         self._broker.commit(Commit(kind=Kind.IN_SYNC, base=image.version, image=draft.finish()))
         return True
+
+    def _with_proposed(self, partition: PartitionImage, alive: frozenset[BrokerId]) -> PartitionImage:
+        return with_in_sync(partition, self._broker.id, self.epoch, self._proposed or frozenset(), alive)
 
     # Producers and consumers
 
@@ -119,6 +135,10 @@ class Leading:
         last, offset = self._log.producers.get(producer, (sequence - 1, -1))
         if sequence not in (last, last + 1):
             self._answer(client, answer, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1)
+            return
+        if sequence == last + 1 and self._broker.is_full:
+            self._answer(client, answer, Code.KAFKA_STORAGE_ERROR, -1, -1)
+            self._broker.act()
             return
         if sequence == last + 1:
             offset = self._log.append(Record(number, self.epoch, producer, sequence, self._broker.wall_ms))

@@ -23,6 +23,7 @@ class Machines:
 
     leadership: type[Leadership] = Leadership
     bury: Callable[[Draft, BrokerId, IsUnclean], None] = elections.bury
+    step_down: Callable[[Draft, BrokerId], None] = elections.step_down
     welcome: Callable[..., None] = elections.welcome
     prefer: Callable[..., PartitionImage] = elections.prefer
     position_of: Callable[[EpochHistory, int], Position] = following.position_of

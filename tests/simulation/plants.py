@@ -9,7 +9,7 @@ from penstock.cluster.draft import Draft
 from penstock.cluster.elections import IsUnclean
 from penstock.ids import BrokerId
 from penstock.replication.following import Position
-from penstock.replication.leadership import Leadership
+from penstock.replication.leadership import Heard, Leadership
 from penstock.storage.epochs import EpochHistory
 
 from .broker import Broker
@@ -29,7 +29,7 @@ class CountsTheSmallerSet(Leadership):
 
     @property
     def _counted(self) -> frozenset[BrokerId]:
-        return self.in_sync if self._proposed is None else self.in_sync & self._proposed
+        return self.in_sync if self.proposed is None else self.in_sync & self.proposed
 
 
 class IgnoresItsLease(Leadership):
@@ -40,15 +40,23 @@ class IgnoresItsLease(Leadership):
 class TrustsLateFetches(Leadership):
     """A fetch counts from when it arrives, not from when it must have been sent."""
 
-    def fetched(self, follower: BrokerId, offset: int, own_end: int, now_ms: float, followed_ms: float) -> None:
-        super().fetched(follower, offset, own_end, now_ms, now_ms)
+    def fetched(
+        self,
+        follower: BrokerId,
+        offset: int,
+        own_end: int,
+        now_ms: float,
+        followed_ms: float,
+        heard: Heard | None = None,
+    ) -> None:
+        super().fetched(follower, offset, own_end, now_ms, now_ms, heard)
 
 
 class JoinsFromAnywhere(Leadership):
     """Who fetches is in sync, however far it is."""
 
-    def proposal(self, own_end: int, alive: object, now_ms: float) -> frozenset[BrokerId] | None:
-        if self._proposed is not None:
+    def proposal(self, own_end: int, now_ms: float, *, can_write: bool = True) -> frozenset[BrokerId] | None:
+        if self.proposed is not None:
             return None
         wanted = self.in_sync | {who for who, follower in self._followers.items() if follower.end_offset >= 0}
         return wanted if wanted != self.in_sync else None

@@ -31,6 +31,7 @@ class Kind(Enum):
     """What a commit is for."""
 
     JOIN = "join"
+    STEP_DOWN = "step down"
     RESIGN = "resign"
     BURY = "bury"
     PREFER = "prefer"

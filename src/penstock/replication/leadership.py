@@ -3,9 +3,10 @@
 Pure: what happens comes in with the time, nothing is looked up. Rules (`docs/cluster.md`):
 - The offset that a follower fetches is what it has.
 - The high watermark is what every member of the in-sync set has, and never goes back. While a change of the set is
-  under way, whoever is in it before or after counts. It also waits for whoever keeps up without being in: one that is
-  always a little behind a leader that goes on alone would never get in.
-- The set changes only by commits; a change is proposed here, and taken in when the metadata has it.
+  under way, whoever is in it before or after counts. It also waits for whoever is alive and keeps up without being in:
+  one that is always a little behind a leader that goes on alone would never get in.
+- The set changes only by commits; a change is proposed here, and counts until it is known what became of it, whatever
+  else the metadata says meanwhile.
 - A leader whose lease may be over leads on only while no other can have begun.
 """
 
@@ -28,10 +29,21 @@ class LagRules:
     """0: as many as there are."""
 
 
+class Heard:
+    """What is heard from another broker about all that it follows here, and does not name again each time."""
+
+    __slots__ = ("fetched_ms", "followed_ms")
+
+    def __init__(self) -> None:
+        self.fetched_ms = float("-inf")
+        """Of the last fetch: whoever had everything before it still had it then."""
+        self.followed_ms = float("-inf")
+
+
 class Follower:
     """One other replica, as the leader sees it."""
 
-    __slots__ = ("caught_up_ms", "end_offset", "fetched_ms", "followed_ms", "leader_end")
+    __slots__ = ("caught_up_ms", "end_offset", "fetched_ms", "followed_ms", "has_all", "heard", "leader_end")
 
     def __init__(self, now_ms: float, *, is_in_sync: bool) -> None:
         self.end_offset = UNKNOWN
@@ -43,8 +55,30 @@ class Follower:
         """The last moment at which it had all that there was; for who is in sync at the latest when the epoch began."""
         self.followed_ms = float("-inf")
         """The last moment at which it certainly followed this leader."""
+        self.heard: Heard | None = None
+        """Where more is heard of it, as long as it follows and says nothing else."""
+        self.has_all = False
+        """Whether it had everything when it was last named."""
 
-    def fetched(self, offset: int, leader_end: int, now_ms: float, followed_ms: float) -> None:
+    @property
+    def last_followed_ms(self) -> float:
+        return self.followed_ms if self.heard is None else max(self.followed_ms, self.heard.followed_ms)
+
+    @property
+    def last_caught_up_ms(self) -> float:
+        """Whoever had all, and has asked for nothing else since, had all there was at the last fetch that was heard."""
+        if self.heard is None or not self.has_all:
+            return self.caught_up_ms
+        return max(self.caught_up_ms, self.heard.fetched_ms)
+
+    def unheard(self) -> None:
+        """From now on only what it says itself counts."""
+        self.followed_ms, self.caught_up_ms = self.last_followed_ms, self.last_caught_up_ms
+        self.heard, self.has_all = None, False
+
+    def fetched(self, offset: int, leader_end: int, now_ms: float, followed_ms: float, heard: Heard | None) -> None:
+        self.unheard()
+        self.heard, self.has_all = heard, offset >= leader_end
         if offset >= leader_end:
             self.caught_up_ms = now_ms
         elif self.leader_end != UNKNOWN and offset >= self.leader_end:
@@ -67,6 +101,7 @@ class Leadership:
         epoch: int,
         replicas: Collection[BrokerId],
         in_sync: Collection[BrokerId],
+        alive: Collection[BrokerId],
         *,
         start_offset: int,
         high_watermark: int,
@@ -78,7 +113,9 @@ class Leadership:
         self.epoch = epoch
         self.in_sync = frozenset(in_sync)
         self.high_watermark = high_watermark
-        self._proposed: frozenset[BrokerId] | None = None
+        self.proposed: frozenset[BrokerId] | None = None
+        """A change that is under way, or whose outcome is not known."""
+        self._alive = alive
         self._start_offset = start_offset
         self._rules = rules
         self._followers = {
@@ -91,8 +128,12 @@ class Leadership:
         return self._counted == {self.me}
 
     @property
+    def is_only_replica(self) -> bool:
+        return not self._followers and self.is_alone
+
+    @property
     def _counted(self) -> frozenset[BrokerId]:
-        return self.in_sync if self._proposed is None else self.in_sync | self._proposed
+        return self.in_sync if self.proposed is None else self.in_sync | self.proposed
 
     def knows(self, follower: BrokerId) -> bool:
         return follower in self._followers
@@ -102,13 +143,27 @@ class Leadership:
         """Whether nobody can have seen a higher one: every in-sync replica has what there was when the epoch began."""
         return self.high_watermark >= self._start_offset
 
-    def fetched(self, follower: BrokerId, offset: int, own_end: int, now_ms: float, followed_ms: float) -> None:
+    def fetched(
+        self,
+        follower: BrokerId,
+        offset: int,
+        own_end: int,
+        now_ms: float,
+        followed_ms: float,
+        heard: Heard | None = None,
+    ) -> None:
         """A follower asks for what is behind `offset`: it has everything below.
 
         `followed_ms` is when the answer was given that it had received before it asked, on the same connection: a fetch
-        may have been on its way for long, but was sent after that. Minus infinity if there was none.
+        may have been on its way for long, but was sent after that. Minus infinity if there was none. `heard` is told of
+        later fetches that do not name this partition because nothing has changed.
         """
-        self._followers[follower].fetched(offset, own_end, now_ms, followed_ms)
+        self._followers[follower].fetched(offset, own_end, now_ms, followed_ms, heard)
+
+    def unheard(self, follower: BrokerId) -> None:
+        """The follower's fetches no longer say anything about this partition."""
+        if follower in self._followers:
+            self._followers[follower].unheard()
 
     def raise_watermark(self, own_end: int, now_ms: float) -> bool:
         """Takes note of what everybody has; True if the high watermark rose. `own_end` is what may be shown of ours."""
@@ -116,18 +171,24 @@ class Leadership:
         if not counted - {self.me} <= self._followers.keys():
             return False
         for broker, follower in self._followers.items():
-            if broker in counted or self._keeps_up(follower, own_end, now_ms):
+            if broker in counted or (broker in self._alive and self._keeps_up(follower, own_end, now_ms)):
                 lowest = min(lowest, follower.end_offset)
         if lowest <= self.high_watermark:
             return False
         self.high_watermark = lowest
         return True
 
-    def proposal(self, own_end: int, alive: Collection[BrokerId], now_ms: float) -> frozenset[BrokerId] | None:
-        """The in-sync set as it should be, if that is not what it is; None while a change is under way."""
-        if self._proposed is not None:
+    def proposal(self, own_end: int, now_ms: float, *, can_write: bool = True) -> frozenset[BrokerId] | None:
+        """The in-sync set as it should be, if that is not what it is; None while a change is under way.
+
+        A leader that cannot write proposes one without itself, if anybody is left: one of them leads then.
+        """
+        if self.proposed is not None:
             return None
-        wanted = {self.me}
+        if not can_write:
+            others = self.in_sync.intersection(self._alive, self._followers)
+            return frozenset(others) or None
+        wanted, alive = {self.me}, self._alive
         for broker, follower in self._followers.items():
             if broker not in alive:
                 continue
@@ -143,11 +204,17 @@ class Leadership:
 
     def propose(self, in_sync: frozenset[BrokerId]) -> None:
         """A commit of this set is under way: nobody knows which of the two counts."""
-        self._proposed = in_sync
+        self.proposed = in_sync
 
-    def settled(self, in_sync: Collection[BrokerId], replicas: Collection[BrokerId], now_ms: float) -> None:
-        """The metadata says so: a change was committed, by us or by somebody else, or will not be."""
-        self._proposed = None
+    def decided(self) -> None:
+        """The proposed set is what the metadata says by now, or never will be."""
+        self.proposed = None
+
+    def settled(
+        self, in_sync: Collection[BrokerId], replicas: Collection[BrokerId], alive: Collection[BrokerId], now_ms: float
+    ) -> None:
+        """The metadata says so. It may still be older than what is proposed."""
+        self._alive = alive
         self.in_sync = frozenset(in_sync)
         self._followers = {
             broker: self._followers.get(broker) or Follower(now_ms, is_in_sync=broker in self.in_sync)
@@ -163,7 +230,8 @@ class Leadership:
 
     def is_followed(self, since_ms: float) -> bool:
         """Whether every other member of the in-sync set certainly followed at some moment since."""
-        return all(self._followers[broker].followed_ms >= since_ms for broker in self._counted if broker != self.me)
+        others = self._counted - {self.me}
+        return all(self._followers[broker].last_followed_ms >= since_ms for broker in others)
 
     def end_of(self, follower: BrokerId) -> int:
         return self._followers[follower].end_offset
@@ -175,7 +243,7 @@ class Leadership:
     def _is_behind(self, follower: Follower, own_end: int, now_ms: float) -> bool:
         if follower.end_offset >= own_end:
             return False
-        if now_ms - follower.caught_up_ms > self._rules.max_ms:
+        if now_ms - follower.last_caught_up_ms > self._rules.max_ms:
             return True
         behind = own_end - follower.end_offset
         return bool(self._rules.max_messages) and follower.end_offset != UNKNOWN and behind > self._rules.max_messages

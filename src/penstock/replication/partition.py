@@ -1,12 +1,36 @@
-"""One partition on this broker: its log, its leader epoch, its high watermark and who waits for it to rise."""
+"""One partition on this broker: its log, who leads it, its high watermark and who waits for it to rise.
+
+A partition leads, follows, or knows no leader. Which of them is told by the metadata image (`lead`, `follow`); every
+such change has an epoch, and what began in an earlier one ends with an error.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import logging
 
-from penstock.errors import ApiError, Code, StorageError
-from penstock.ids import TopicPartition
+from penstock.cluster.metadata import NO_LEADER, PartitionImage
+from penstock.errors import ApiError, Code, code_from
+from penstock.ids import BrokerId, TopicPartition
+from penstock.logs import fields
+from penstock.protocol.fetch import FetchPartition
+from penstock.protocol.replica_fetch import ReplicaResult
+from penstock.replication.following import (
+    Append,
+    BeginAt,
+    CutBack,
+    Divergence,
+    Position,
+    diverges,
+    is_out_of_range,
+    next_step,
+    position_of,
+)
+from penstock.replication.leadership import Heard, LagRules, Leadership
+from penstock.replication.tenure import Tenure
+from penstock.replication.waiting import Unacknowledged, Waiter, another_leads
 from penstock.storage.contract import Appended, Log, Slice
+
+logger = logging.getLogger(__name__)
 
 ALL_IN_SYNC = -1
 """acks=all: the producer wants `min.insync.replicas` to have the batch."""
@@ -15,42 +39,52 @@ _PLENTY = 1 << 62
 """More bytes than anybody waits for."""
 
 
-class Waiter(Protocol):
-    """Somebody who is told when a partition has more to read, or is gone."""
-
-    def grew(self, appended_bytes: int) -> None: ...
-
-
 class Partition:
-    """The leader's side of a partition.
+    """A replica and its role.
 
-    Invariants: last_stable_offset <= high_watermark <= log.end_offset, and neither goes back. Readers see what lies
-    below the high watermark; those that want only what is committed see what lies below the last stable offset.
+    Invariants: last_stable_offset <= high_watermark <= log.end_offset, and while it leads neither goes back. Readers
+    see what lies below the high watermark; those that want only what is committed see what lies below the last stable
+    offset; followers see everything.
     """
 
     __slots__ = (
+        "_followers_waiting",
+        "_is_only_replica",
         "_stable_waiters",
+        "_tenure",
         "_told_stable",
+        "_unacknowledged",
         "_waiters",
         "high_watermark",
-        "in_sync",
         "is_gone",
+        "leader",
         "leader_epoch",
+        "leadership",
         "log",
+        "term",
     )
 
-    def __init__(self, log: Log, leader_epoch: int, in_sync: int) -> None:
+    def __init__(self, log: Log, tenure: Tenure) -> None:
         self.log = log
-        self.leader_epoch = leader_epoch
-        self.in_sync = in_sync
-        """How many replicas are in sync, this one included."""
-        self.high_watermark = log.visible_end
+        self.leader = NO_LEADER
+        self.leader_epoch = -1
+        self.leadership: Leadership | None = None
+        """Set while this replica leads."""
+        self.high_watermark = max(log.start_offset, min(log.saved_high_watermark, log.visible_end))
         self.is_gone = False
+        self.term = 0
+        """How many roles have ended: what was appended in one of them is waited for in that one only."""
+        self._tenure = tenure
+        self._is_only_replica = False
+        """It leads, and nobody follows: what the log has is acknowledged."""
         self._waiters: set[Waiter] = set()
         self._stable_waiters: set[Waiter] = set()
         """Those who wait for the last stable offset to rise."""
+        self._followers_waiting: set[Waiter] = set()
+        """Those who wait for the end of the log to rise."""
         self._told_stable = self.last_stable_offset
         """The last stable offset when they were last told."""
+        self._unacknowledged = Unacknowledged()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -64,6 +98,44 @@ class Partition:
             return self.high_watermark
         return first_unstable
 
+    def lead(self, me: BrokerId, image: PartitionImage, alive: frozenset[BrokerId], rules: LagRules) -> None:
+        """The metadata says that this replica leads, with these followers."""
+        now_ms = self._tenure.now_ms()
+        if self.leadership is None:
+            self._end_role()
+        if self.leadership is None or self.leader_epoch != image.leader_epoch:
+            # A leader that goes on leading in another epoch keeps its log, and so do those who wait for it.
+            self.leadership = Leadership(
+                me,
+                image.leader_epoch,
+                image.replicas,
+                image.in_sync,
+                alive,
+                start_offset=self.log.end_offset,
+                high_watermark=self.high_watermark,
+                rules=rules,
+                now_ms=now_ms,
+            )
+            self.leader, self.leader_epoch = me, image.leader_epoch
+            for waiter in tuple(self._followers_waiting):
+                waiter.grew(_PLENTY)
+        else:
+            self.leadership.settled(image.in_sync, image.replicas, alive, now_ms)
+        self._is_only_replica = self.leadership.is_only_replica
+        self._raise_watermark(0)
+
+    def follow(self, leader: BrokerId, epoch: int) -> None:
+        """The metadata says that somebody else leads, or nobody."""
+        if self.leadership is None and (leader, epoch) == (self.leader, self.leader_epoch):
+            return
+        self._end_role()
+        self.leader, self.leader_epoch = leader, epoch
+
+    def decided(self, leadership: Leadership) -> None:
+        """What was proposed in this leadership is what the metadata says by now, or never will be."""
+        leadership.decided()
+        self._raise_watermark(0)
+
     def check_epoch(self, epoch: int) -> None:
         """A client that knows of another leader epoch has to look at the metadata first; -1 means it does not say."""
         if epoch < 0 or epoch == self.leader_epoch:
@@ -72,37 +144,72 @@ class Partition:
             raise ApiError(Code.FENCED_LEADER_EPOCH, f"epoch {epoch} is over, the leader is in {self.leader_epoch}")
         raise ApiError(Code.UNKNOWN_LEADER_EPOCH, f"epoch {epoch} is ahead of the leader's {self.leader_epoch}")
 
+    def check_leads(self) -> Leadership:
+        leadership = self.leadership
+        if leadership is None or not self._tenure.holds_for(leadership):
+            raise self._not_leading()
+        return leadership
+
+    def _not_leading(self) -> ApiError:
+        return ApiError(Code.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is led by broker {self.leader}")
+
     async def append(self, batch: memoryview, acks: int, *, guard: int | None = None, is_own: bool = False) -> Appended:
-        """Appends a producer's batch; on return it is acknowledged: readers see it, and it is as safe as the topic
-        asks. What `guard` and `is_own` mean, `Log.append` says.
+        """Appends a producer's batch; what `guard` and `is_own` mean, `Log.append` says.
+
+        With acks=all the caller awaits `acknowledged`, in the term at its return, before it answers.
         """
         log = self.log
-        if acks == ALL_IN_SYNC and self.in_sync < log.config.min_insync_replicas:
-            raise ApiError(
-                Code.NOT_ENOUGH_REPLICAS,
-                f"{self.in_sync} replicas are in sync, the topic wants {log.config.min_insync_replicas}",
-            )
+        if acks == ALL_IN_SYNC:
+            self._check_in_sync(Code.NOT_ENOUGH_REPLICAS)
         await log.admit()
-        appended = await log.append(batch, self.leader_epoch, guard=guard, is_own=is_own)
-        self._raise_watermark(len(batch))
+        epoch, term = self.check_leads().epoch, self.term
+        try:
+            appended = await log.append(batch, epoch, guard=guard, is_own=is_own)
+        except ApiError as error:
+            if error.code is Code.DUPLICATE_SEQUENCE_NUMBER and acks == ALL_IN_SYNC:
+                # Clients take it for success: what they sent must be with all that are in sync.
+                await self.acknowledged(log.end_offset - 1, term)
+            raise
+        self._check_term(term)
+        self._grew(len(batch))
         return appended
 
     async def append_marker(
         self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int
-    ) -> Appended:
-        """Ends a producer's transaction; on return the marker is acknowledged like a batch, and who waits for what
-        it makes stable is told.
+    ) -> None:
+        """Ends a producer's transaction; on return the marker is acknowledged by all that are in sync, and who waits
+        for what it makes stable is told.
         """
         await self.log.admit()
+        epoch, term = self.check_leads().epoch, self.term
         appended = await self.log.append_marker(
             producer_id,
             producer_epoch,
             committed=committed,
             coordinator_epoch=coordinator_epoch,
-            leader_epoch=self.leader_epoch,
+            leader_epoch=epoch,
         )
-        self._raise_watermark(0)
-        return appended
+        self._check_term(term)
+        self._grew(0)
+        await self.acknowledged(appended.last_offset, term)
+
+    async def acknowledged(self, offset: int, term: int, within_ms: int | None = None) -> None:
+        """Returns when everybody who is in sync has the record that was appended at `offset` in a term; ApiError if
+        this replica no longer leads, too few are in sync, or it takes longer.
+        """
+        # As a follower it may get another record at that offset, and acknowledge that.
+        self._check_term(term)
+        await self.passed(offset, within_ms)
+        self._check_in_sync(Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    async def passed(self, offset: int, within_ms: int | None = None) -> None:
+        """Returns when everybody who is in sync has the record at `offset`, however few that are; ApiError if this
+        replica no longer leads.
+        """
+        if self.leadership is None:
+            raise another_leads()
+        if self.high_watermark <= offset:
+            await self._unacknowledged.wait(offset, within_ms)
 
     async def read(self, offset: int, max_bytes: int, *, committed_only: bool = False) -> Slice:
         """Batches below the high watermark or, with `committed_only`, below the last stable offset, together with
@@ -112,6 +219,10 @@ class Partition:
         self._raise_watermark(0)
         high_watermark = self.high_watermark
         if offset > high_watermark:
+            leadership = self.leadership
+            if offset <= self.log.end_offset and (leadership is None or not leadership.knows_watermark):
+                # Clients may have seen more of it from the leader before us.
+                raise ApiError(Code.OFFSET_NOT_AVAILABLE, f"offset {offset} is not known to be acknowledged yet")
             raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark {high_watermark}")
         if not committed_only:
             return await self.log.read(offset, max_bytes, high_watermark)
@@ -123,8 +234,75 @@ class Partition:
             if aborted.removals == removals:
                 return found._replace(aborted=self.log.aborted_transactions(offset, found.end_offset))
 
+    def fetched_by(self, follower: BrokerId, asked: Position, heard: Heard) -> Divergence | None:
+        """A follower asks for what is behind `asked`: it has everything below, unless its log is another one.
+
+        What is `heard`, `Leadership.fetched` says. Past its lease a leader that was left alone for a moment is
+        refused to clients, not to its followers: by their fetches it knows that they follow, and leads on.
+        """
+        leadership, log = self.leadership, self.log
+        if leadership is None:
+            raise self._not_leading()
+        if not leadership.knows(follower):
+            raise ApiError(Code.UNKNOWN_LEADER_EPOCH, f"broker {follower} is no replica of {self.topic_partition}")
+        if is_out_of_range(asked, log.start_offset, leadership.end_of(follower)):
+            raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {asked.offset} lies before the log")
+        divergence = diverges(asked, log.epochs, log.end_offset)
+        if divergence is None:
+            now_ms = self._tenure.now_ms()
+            leadership.fetched(follower, asked.offset, log.end_offset, now_ms, heard.followed_ms, heard)
+            self._raise_watermark(0)
+        return divergence
+
+    async def read_for_follower(self, offset: int, max_bytes: int) -> Slice:
+        return await self.log.read(offset, max_bytes, self.log.end_offset)
+
+    def wanted(self, max_bytes: int) -> FetchPartition:
+        """What this follower asks its leader for."""
+        log = self.log
+        offset, last_epoch = position_of(log.epochs, log.end_offset)
+        topic, index = self.topic_partition
+        return FetchPartition(
+            topic, log.topic_id.bytes, index, self.leader_epoch, offset, last_epoch, log.start_offset, max_bytes
+        )
+
+    async def take(self, asked: FetchPartition, result: ReplicaResult) -> bool:
+        """Does what the leader's answer asks for; False if there is nothing to be done before some time has passed."""
+        log = self.log
+        if self.leadership is not None or asked.current_leader_epoch != self.leader_epoch:
+            return True
+        position = Position(asked.fetch_offset, asked.last_fetched_epoch)
+        divergence = None if result.diverging is None else Divergence(*result.diverging)
+        step = next_step(code_from(result.error_code), divergence, result.log_start_offset, position, log.epochs)
+        match step:
+            case Append():
+                if len(result.records):
+                    if log.disk_is_full and not log.has_room():
+                        # Else it would be in sync, and lead again, with room for a record or two.
+                        return False
+                    await log.admit()
+                    await log.append_as_is(result.records)
+                if result.log_start_offset > log.start_offset:
+                    await log.trim(min(result.log_start_offset, log.end_offset))
+                self._follow_watermark(result.high_watermark, len(result.records))
+            case CutBack(end_offset):
+                if end_offset < self.high_watermark:
+                    logger.error(
+                        "acknowledged records are cut",
+                        extra=fields(log=str(self.topic_partition), end=end_offset, high_watermark=self.high_watermark),
+                    )
+                await log.cut(end_offset)
+                self.high_watermark = min(self.high_watermark, log.end_offset)
+            case BeginAt(start_offset):
+                await log.begin_at(start_offset)
+                self.high_watermark = start_offset
+            case _:
+                return False
+        return True
+
     async def trim(self, offset: int) -> int:
         """Removes records below `offset` (-1: all that are visible) and gives the new start of the log."""
+        self.check_leads()
         target = self.high_watermark if offset == -1 else offset
         if not 0 <= target <= self.high_watermark:
             raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is not below the high watermark")
@@ -142,30 +320,72 @@ class Partition:
         else:
             self._waiters.add(waiter)
 
+    def park_follower(self, waiter: Waiter) -> None:
+        """Tells `waiter` from now on when the end of the log has risen or, with no bytes, the high watermark."""
+        self._followers_waiting.add(waiter)
+
     def unpark(self, waiter: Waiter) -> None:
         self._waiters.discard(waiter)
         self._stable_waiters.discard(waiter)
+        self._followers_waiting.discard(waiter)
 
     def go(self) -> None:
         """The partition leaves this broker: whoever waits has to look again."""
         self.is_gone = True
-        for waiter in (*self._waiters, *self._stable_waiters):
+        self._end_role()
+
+    def _check_in_sync(self, code: Code) -> None:
+        wanted = self.log.config.min_insync_replicas
+        if wanted > 1 and self.leadership is not None and len(self.leadership.in_sync) < wanted:
+            raise ApiError(code, f"{len(self.leadership.in_sync)} replicas are in sync, the topic wants {wanted}")
+
+    def _check_term(self, term: int) -> None:
+        if self.term != term:
+            raise another_leads()
+
+    def _end_role(self) -> None:
+        """Whoever waits for something of the role that ends has to look again, or is told so."""
+        self.term += 1
+        self.leadership = None
+        self._is_only_replica = False
+        self._unacknowledged.give_up()
+        for waiter in (*self._waiters, *self._stable_waiters, *self._followers_waiting):
             waiter.grew(_PLENTY)
 
-    def check_online(self) -> None:
-        if self.is_gone:
-            raise ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+    def _grew(self, appended_bytes: int) -> None:
+        if self._followers_waiting:
+            for waiter in tuple(self._followers_waiting):
+                waiter.grew(max(1, appended_bytes))
+        self._raise_watermark(appended_bytes)
 
     def _raise_watermark(self, appended_bytes: int) -> None:
-        visible, before = self.log.visible_end, self.high_watermark
-        if visible > before:
-            self.high_watermark = visible
-            for waiter in tuple(self._waiters) if self._waiters else ():
-                waiter.grew(appended_bytes)
-            if self._stable_waiters:
-                # A marker makes visible what was appended long before it: nobody counted that, so all look again.
-                is_counted = self._told_stable == before and self.last_stable_offset == visible
-                self._tell_stable(appended_bytes if is_counted else _PLENTY)
+        """As the leader: takes note of what everybody in sync has."""
+        visible = self.log.visible_end
+        if self._is_only_replica:
+            if visible > self.high_watermark:
+                self._set_watermark(visible, appended_bytes)
+        elif self.leadership is not None and self.leadership.raise_watermark(visible, self._tenure.now_ms()):
+            self._set_watermark(self.leadership.high_watermark, _PLENTY)
+
+    def _follow_watermark(self, leaders: int, appended_bytes: int) -> None:
+        reached = min(leaders, self.log.visible_end)
+        if reached > self.high_watermark:
+            self._set_watermark(reached, appended_bytes)
+
+    def _set_watermark(self, offset: int, appended_bytes: int) -> None:
+        before, self.high_watermark = self.high_watermark, offset
+        self.log.saved_high_watermark = offset
+        if self.leadership is not None:
+            self.leadership.high_watermark = offset
+        self._unacknowledged.pass_below(offset)
+        for waiter in self._followers_waiting:
+            waiter.grew(0)
+        for waiter in tuple(self._waiters) if self._waiters else ():
+            waiter.grew(appended_bytes)
+        if self._stable_waiters:
+            # A marker makes visible what was appended long before it: nobody counted that, so all look again.
+            is_counted = self._told_stable == before and self.last_stable_offset == offset
+            self._tell_stable(appended_bytes if is_counted else _PLENTY)
 
     def _tell_stable(self, appended_bytes: int) -> None:
         stable = self.last_stable_offset
@@ -173,12 +393,3 @@ class Partition:
             self._told_stable = stable
             for waiter in tuple(self._stable_waiters):
                 waiter.grew(appended_bytes)
-
-
-def code_of(error: Exception) -> Code:
-    """The Kafka code under which an error of a partition is answered."""
-    if isinstance(error, ApiError):
-        return error.code
-    if isinstance(error, StorageError):
-        return Code.KAFKA_STORAGE_ERROR
-    raise error

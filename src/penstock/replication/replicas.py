@@ -15,21 +15,35 @@ from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code, StorageError
 from penstock.ids import BrokerId, TopicId, TopicPartition
 from penstock.logs import fields
+from penstock.replication.leadership import LagRules
 from penstock.replication.partition import Partition
+from penstock.replication.tenure import Tenure
 from penstock.storage.contract import Engine
 
 logger = logging.getLogger(__name__)
 
 Effective = Callable[[TopicImage, MetadataImage], TopicConfig]
+RoleCallback = Callable[[Partition], None]
 
 
 class Replicas:
     """Partitions by topic and index, over all engines."""
 
-    def __init__(self, broker: BrokerId, engines: Mapping[str, Engine], effective: Effective) -> None:
+    def __init__(
+        self,
+        broker: BrokerId,
+        engines: Mapping[str, Engine],
+        effective: Effective,
+        tenure: Tenure,
+        lag_rules: LagRules,
+    ) -> None:
         self._broker = broker
         self._engines = engines
         self._effective = effective
+        self._tenure = tenure
+        self._lag_rules = lag_rules
+        self._on_role: list[RoleCallback] = []
+        self._has_begun = False
         self._image: MetadataImage | None = None
         self._partitions: dict[str, dict[int, Partition]] = {}
         self._names_by_id: dict[bytes, str] = {}
@@ -39,6 +53,22 @@ class Replicas:
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._partitions.values():
             yield from partitions.values()
+
+    @property
+    def broker(self) -> BrokerId:
+        return self._broker
+
+    def on_role(self, callback: RoleCallback) -> None:
+        """Call back after a partition has begun to lead or to follow, or has gone."""
+        self._on_role.append(callback)
+
+    def followed(self) -> dict[BrokerId, dict[TopicPartition, Partition]]:
+        """The partitions that follow, by the broker that they follow."""
+        found: dict[BrokerId, dict[TopicPartition, Partition]] = {}
+        for partition in self:
+            if partition.leadership is None and partition.leader >= 0:
+                found.setdefault(partition.leader, {})[partition.topic_partition] = partition
+        return found
 
     async def open(self, image: MetadataImage) -> None:
         """Brings back every log of this broker."""
@@ -54,6 +84,17 @@ class Replicas:
         self._image = image
         for topic in image.topics.values():
             self._adopt(topic)
+
+    async def begin(self) -> None:
+        """This broker is a member of the cluster: from now on its partitions lead and follow.
+
+        Not before: what the metadata said of a former self does not hold for this one.
+        """
+        await self.applied()
+        self._has_begun = True
+        assert self._image is not None
+        for topic in self._image.topics.values():
+            self._give_roles(topic, self._image.alive)
 
     def find(self, topic: str, index: int) -> Partition:
         """The partition, or the error that a client gets when it is not here."""
@@ -104,39 +145,69 @@ class Replicas:
             if current is None or current.id != topic.id:
                 await self._remove(topic)
         defaults_changed = old.settings_of(self._broker) != image.settings_of(self._broker)
+        alive_changed = old.alive != image.alive
         for name, topic in image.topics.items():
             if defaults_changed or old.topics.get(name) is not topic:
                 await self._update(topic, image)
+            elif alive_changed:
+                self._give_roles(topic, image.alive)
 
     async def _update(self, topic: TopicImage, image: MetadataImage) -> None:
         config = self._effective(topic, image)
+        held = self._partitions.get(topic.name, {})
+        for index in [index for index in held if index >= len(topic.partitions)]:
+            await self._let_go(held.pop(index))
         for partition in topic.partitions:
             at = TopicPartition(topic.name, partition.index)
             if self._broker not in partition.replicas:
+                if partition.index in held:
+                    await self._let_go(held.pop(partition.index))
                 continue
-            held = self._partitions.get(topic.name, {}).get(partition.index)
-            if held is not None:
-                held.log.configure(config)
-                held.leader_epoch = partition.leader_epoch
-                held.in_sync = len(partition.in_sync)
+            if partition.index in held:
+                held[partition.index].log.configure(config)
                 continue
             try:
                 await self._engines[config.storage].create(at, topic.id, config)
             except (OSError, StorageError) as error:
                 logger.critical("log is offline", extra=fields(log=str(at), reason=str(error)))
         self._adopt(topic)
+        self._give_roles(topic, image.alive)
 
     async def _remove(self, topic: TopicImage) -> None:
         self._names_by_id.pop(topic.id.bytes, None)
         for partition in self._partitions.pop(topic.name, {}).values():
-            partition.go()
-            at = partition.topic_partition
-            for engine in self._engines.values():
-                if at in engine.logs:
-                    try:
-                        await engine.delete(at)
-                    except (OSError, StorageError) as error:
-                        logger.error("log not removed", extra=fields(log=str(at), error=str(error)))
+            await self._let_go(partition)
+
+    async def _let_go(self, partition: Partition) -> None:
+        partition.go()
+        self._tell(partition)
+        at = partition.topic_partition
+        for engine in self._engines.values():
+            if at in engine.logs:
+                try:
+                    await engine.delete(at)
+                except (OSError, StorageError) as error:
+                    logger.error("log not removed", extra=fields(log=str(at), error=str(error)))
+
+    def _give_roles(self, topic: TopicImage, alive: frozenset[BrokerId]) -> None:
+        if not self._has_begun:
+            return
+        held = self._partitions.get(topic.name, {})
+        for image in topic.partitions:
+            partition = held.get(image.index)
+            if partition is None:
+                continue
+            before = partition.leader_epoch
+            if image.leader == self._broker:
+                partition.lead(self._broker, image, alive, self._lag_rules)
+            else:
+                partition.follow(image.leader, image.leader_epoch)
+            if partition.leader_epoch != before:
+                self._tell(partition)
+
+    def _tell(self, partition: Partition) -> None:
+        for callback in self._on_role:
+            callback(partition)
 
     def _adopt(self, topic: TopicImage) -> None:
         partitions = self._partitions.setdefault(topic.name, {})
@@ -146,12 +217,13 @@ class Replicas:
             for engine in self._engines.values():
                 log = engine.logs.get(at)
                 if log is not None and image.index not in partitions:
-                    partitions[image.index] = Partition(log, image.leader_epoch, len(image.in_sync))
+                    partitions[image.index] = Partition(log, self._tenure)
 
     def _why_not(self, topic: str, index: int) -> ApiError:
         known = self._image.topics.get(topic) if self._image else None
         if known is None or not 0 <= index < len(known.partitions):
             return ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION)
-        if self._broker not in known.partitions[index].replicas:
+        if self._broker not in known.partitions[index].replicas or self._step is not None:
+            # Or its log is being made: whoever asks again finds it.
             return ApiError(Code.NOT_LEADER_OR_FOLLOWER)
         return ApiError(Code.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline; the broker's log says why")

@@ -20,6 +20,7 @@ from penstock.cluster.topics import NewTopic
 from penstock.errors import ApiError, Code, CoordinationError, PenstockError
 from penstock.logs import fields
 from penstock.net import eager
+from penstock.replication.partition import Partition
 from penstock.replication.placement import partition_for
 from penstock.replication.replicas import Replicas
 from penstock.replication.statelog import StateLog
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+_LOAD_WAIT_S = 5.0
+"""How long somebody who needs a shard waits for it to be loaded before he is told to come again."""
 
 
 class LoadedShard(Generic[S]):
@@ -40,6 +44,7 @@ class LoadedShard(Generic[S]):
         self.turn = asyncio.Lock()
         self.is_loaded = False
         self.is_gone = False
+        self.loading: asyncio.Task[None] | None = None
 
 
 class Shards(Generic[S]):
@@ -53,15 +58,19 @@ class Shards(Generic[S]):
         clock: Clock,
         make: Callable[[], S],
         load: Callable[[LoadedShard[S]], Awaitable[None]],
+        lost: Callable[[S], None],
         adopted: Callable[[], None],
     ) -> None:
-        """`load` replays a shard, in its turn; `adopted` is called once, when the first shard is there."""
+        """`load` replays a shard, in its turn; `lost` is told of one that another broker leads by now; `adopted` is
+        called once, when the first shard is there.
+        """
         self._topic = topic
         self._controller = controller
         self._replicas = replicas
         self._clock = clock
         self._make = make
         self._load = load
+        self._lost = lost
         self._adopted = adopted
         self._began_ms = clock.now_ms() - int(clock.monotonic_ms())
         self._by_index: dict[int, LoadedShard[S]] = {}
@@ -69,6 +78,7 @@ class Shards(Generic[S]):
         self._stop = asyncio.Event()
         self._creating: asyncio.Task[None] | None = None
         self._has_adopted = False
+        replicas.on_role(self._role_changed)
 
     def __iter__(self) -> Iterator[LoadedShard[S]]:
         return iter(tuple(self._by_index.values()))
@@ -103,34 +113,28 @@ class Shards(Generic[S]):
             except CoordinationError as error:
                 raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
             topic = self._controller.image.topics[name]
-        if len(self._by_index) < len(topic.partitions):
-            await self.adopt()
         return len(topic.partitions)
 
+    def look(self) -> None:
+        """Begins to load the shards of the partitions that this broker leads."""
+        for partition in self._replicas:
+            self._role_changed(partition)
+
     async def adopt(self) -> None:
-        """Loads the shards of the partitions that are here."""
+        """Loads them; returns when they can be asked, or take too long."""
         await self._replicas.applied()
-        name = self._topic.name
-        topic = self._controller.image.topics.get(name)
-        for image in topic.partitions if topic is not None else ():
-            if image.index in self._by_index:
-                continue
-            try:
-                partition = self._replicas.find(name, image.index)
-            except ApiError as error:
-                logger.error("state not loaded", extra=fields(topic=name, partition=image.index, reason=str(error)))
-                continue
-            shard = LoadedShard(image.index, self._make(), StateLog(partition, self._clock))
-            self._by_index[image.index] = shard
-            if not self._has_adopted:
-                self._has_adopted = True
-                self._adopted()
-            async with shard.turn:
-                await self._load(shard)
+        self.look()
+        loading = {shard.loading for shard in self if shard.loading is not None}
+        if loading:
+            await asyncio.wait(loading, timeout=_LOAD_WAIT_S)
 
     async def of(self, name: str) -> LoadedShard[S]:
         """The shard that looks after a name; ApiError if it is not here, or not yet."""
-        return self.at(partition_for(name, await self.prepare()))
+        index = partition_for(name, await self.prepare())
+        shard = self._by_index.get(index)
+        if shard is not None and not shard.is_loaded:
+            await self._is_loaded(shard)
+        return self.at(index)
 
     def at(self, index: int) -> LoadedShard[S]:
         shard = self._by_index.get(index)
@@ -154,14 +158,6 @@ class Shards(Generic[S]):
             return started
         started.set_name(name)
         return await asyncio.shield(self._watched(started))
-
-    def lose(self) -> list[S]:
-        """The topic is gone, and with it every shard; gives what there was."""
-        lost = [shard.state for shard in self]
-        for shard in self:
-            shard.is_gone = True
-        self._by_index.clear()
-        return lost
 
     def every(
         self,
@@ -204,6 +200,40 @@ class Shards(Generic[S]):
         return frozenset(
             name for name, topic in old.topics.items() if name not in new.topics or new.topics[name].id != topic.id
         )
+
+    def _role_changed(self, partition: Partition) -> None:
+        topic, index = partition.topic_partition
+        if topic != self._topic.name:
+            return
+        held = self._by_index.get(index)
+        leads = partition.leadership is not None and not partition.is_gone
+        if held is not None and leads and held.log.partition is partition:
+            return  # it goes on leading, in another epoch
+        if held is not None:
+            del self._by_index[index]
+            held.is_gone = True
+            self._lost(held.state)
+        if leads and not self._stop.is_set():
+            shard = LoadedShard(index, self._make(), StateLog(partition, self._clock))
+            self._by_index[index] = shard
+            if not self._has_adopted:
+                self._has_adopted = True
+                self._adopted()
+            shard.loading = self.spawn(self._bring_back(shard), f"load {partition.topic_partition}")
+
+    async def _bring_back(self, shard: LoadedShard[S]) -> None:
+        partition = shard.log.partition
+        if partition.log.end_offset > 0:
+            # What a former leader has acknowledged is known to be so only when those in sync have fetched from us.
+            await partition.passed(partition.log.end_offset - 1)
+        async with shard.turn:
+            if not shard.is_gone:
+                await self._load(shard)
+
+    async def _is_loaded(self, shard: LoadedShard[S]) -> None:
+        """Waits a little for a shard that is being loaded."""
+        if shard.loading is not None:
+            await asyncio.wait({shard.loading}, timeout=_LOAD_WAIT_S)
 
     async def _create_topic(self) -> None:
         name = self._topic.name

@@ -69,7 +69,7 @@ class StateLog:
         offset = self.partition.log.start_offset
         while offset < self.partition.high_watermark:
             found = await self.partition.read(offset, _READ_BYTES)
-            data = memoryview(b"".join(_content(found)))
+            data = memoryview(b"".join(content_of(found)))
             position = 0
             while position + HEADER_BYTES <= len(data):
                 header = read_header(data, position)
@@ -87,16 +87,19 @@ class StateLog:
         now_ms = self._clock.now_ms()
         written = [Record(key, value, (), now_ms) for key, value in records]
         if transaction is None:
-            await self.partition.append(memoryview(build_batch(written)), ALL_IN_SYNC, is_own=True)
+            appended = await self.partition.append(memoryview(build_batch(written)), ALL_IN_SYNC, is_own=True)
+            await self.partition.acknowledged(appended.last_offset, self.partition.term)
             return
         producer_id, producer_epoch, guard = transaction
         batch = build_batch(
             written, producer_id=producer_id, producer_epoch=producer_epoch, attributes=TRANSACTIONAL_BIT
         )
-        await self.partition.append(memoryview(batch), ALL_IN_SYNC, guard=guard, is_own=True)
+        appended = await self.partition.append(memoryview(batch), ALL_IN_SYNC, guard=guard, is_own=True)
+        await self.partition.acknowledged(appended.last_offset, self.partition.term)
 
 
-def _content(found: Slice) -> list[bytes]:
+def content_of(found: Slice) -> list[bytes]:
+    """The bytes of what was read."""
     return [
         part if isinstance(part, bytes) else os.pread(part.fileno(), part.size, part.position) for part in found.parts
     ]

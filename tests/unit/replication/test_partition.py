@@ -16,6 +16,7 @@ from penstock.replication.partition import ALL_IN_SYNC, Partition
 from penstock.storage.contract import Slice
 from penstock.storage.memory import MemoryEngine
 from penstock.storage.segmented.faulty import FaultyFiles
+from support.leading import leading
 from support.logs import ALL, AT, NOW_MS, TOPIC_ID, batch, content, open_engine, settings
 from support.transactions import shown, txn_batch
 
@@ -33,7 +34,7 @@ class Recorder:
 @pytest.fixture
 async def partition() -> AsyncIterator[Partition]:
     engine = MemoryEngine(LogSettings(), Limits(), ManualClock(NOW_MS))
-    yield Partition(await engine.create(AT, TOPIC_ID, settings()), leader_epoch=4, in_sync=1)
+    yield leading(await engine.create(AT, TOPIC_ID, settings()), epoch=4)
     await engine.close()
 
 
@@ -128,7 +129,7 @@ async def test_a_marker_counts_for_readers_only_when_it_is_as_safe_as_the_topic_
     (tmp_path / "data").mkdir()
     files = FaultyFiles(tmp_path / "data")
     engine = await open_engine(tmp_path / "data" / "logs", settings(flush_messages=1), files=files)
-    partition = Partition(engine.logs[AT], leader_epoch=0, in_sync=1)
+    partition = leading(engine.logs[AT])
     await txn_produce(partition, b"inside", producer=1)
     committed = Recorder()
     partition.park(committed, committed_only=True)
