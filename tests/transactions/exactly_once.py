@@ -38,6 +38,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support import transform_worker
 from support.broker_process import BrokerProcess
 from support.crew import SETTINGS as GROUP_SETTINGS
+from support.crew import Reachable
 from support.exactly_once import Output, Passage, Verdict, judge
 from support.programs import dying_with_us, environment
 from support.transactional import described
@@ -119,7 +120,7 @@ class Feeder(threading.Thread):
 class Workshop:
     """The workers, and what their diaries say."""
 
-    def __init__(self, broker: BrokerProcess, folder: Path, seed: int) -> None:
+    def __init__(self, broker: Reachable, folder: Path, seed: int) -> None:
         self._broker = broker
         self._folder = folder
         self._seed = seed
@@ -270,14 +271,16 @@ def run(
                 _one_round(broker, workshop, chance, happened)
                 _wait_for_more(reader, workshop)
             feeder.stop()
-            inputs = _inputs(broker.kafka)
+            inputs = read_inputs(broker.kafka)
             wanted = {partition: len(numbers) for partition, numbers in inputs.items()}
 
             def is_done() -> bool:
                 workshop.look_after()
-                return _committed(broker.kafka) == wanted
+                return committed_by_workers(broker.kafka) == wanted
 
-            until(is_done, f"the group has committed {wanted}; it has {_committed(broker.kafka)}", _PATIENCE_S)
+            until(
+                is_done, f"the group has committed {wanted}; it has {committed_by_workers(broker.kafka)}", _PATIENCE_S
+            )
             workshop.stop()
             final = [output_of(message) for message in read_all(broker.kafka, TARGET, PARTITIONS)]
             until(lambda: len(reader.seen) >= len(final), "the reader has caught up", _PATIENCE_S)
@@ -293,7 +296,7 @@ def run(
             seen_live=list(reader.seen),
             aborted=aborted,
             committed=committed,
-            offsets=_committed(broker.kafka),
+            offsets=committed_by_workers(broker.kafka),
         )
         happened["workers fenced"] = workshop.ended[transform_worker.FENCED]
         happened["workers stuck"] = workshop.ended[transform_worker.STUCK]
@@ -334,14 +337,16 @@ def _wait_for_more(reader: Reader, workshop: Workshop, count: int = 100) -> None
     until(is_so, f"{count} more messages are seen", _PATIENCE_S)
 
 
-def _inputs(bootstrap: str) -> dict[int, list[int]]:
+def read_inputs(bootstrap: str) -> dict[int, list[int]]:
+    """The numbers that lie in each partition of the input, in order."""
     inputs: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
     for message in read_all(bootstrap, SOURCE, PARTITIONS):
         inputs[message.partition()].append(int(message.value() or b""))
     return inputs
 
 
-def _committed(bootstrap: str) -> dict[int, int]:
+def committed_by_workers(bootstrap: str) -> dict[int, int]:
+    """How far the group of the workers has come, by partition of the input."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     asked = [ConsumerGroupTopicPartitions(GROUP)]
     answer = admin.list_consumer_group_offsets(asked)[GROUP].result()

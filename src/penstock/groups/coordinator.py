@@ -14,11 +14,12 @@ from typing import TypeVar
 from penstock.clock import Clock
 from penstock.cluster.controller import Controller
 from penstock.cluster.metadata import OFFSETS_TOPIC, MetadataImage
+from penstock.cluster.retiring import partitions_gone
 from penstock.cluster.settings import Replacement
 from penstock.cluster.topics import NewTopic
 from penstock.config.broker import GroupSettings
 from penstock.config.group import CLIENT, group_config
-from penstock.errors import ApiError, Code
+from penstock.errors import ApiError, Code, CoordinationError
 from penstock.groups.classic import ClassicGroup
 from penstock.groups.consumer import ConsumerGroup
 from penstock.groups.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
@@ -89,6 +90,7 @@ class GroupCoordinator:
             clock,
             make=lambda: Shard(self._group_rules, self._offset_rules, controller.image),
             load=self._load,
+            lost=lambda shard: answer(shard.abandon(Code.NOT_COORDINATOR).replies),
             adopted=self._keep_time,
         )
         self._execution = Execution(self._shards.now_ms)
@@ -122,21 +124,21 @@ class GroupCoordinator:
         await self._shards.close()
 
     def topics_changed(self, old: MetadataImage, new: MetadataImage) -> None:
-        """The offsets of a deleted topic go with it; groups look at their topics and settings anew."""
+        """The offsets of what is deleted go with it; groups look at their topics and settings anew."""
         for loaded in self._shards:
             loaded.state.image = new
         before, after = old.settings_by_group, new.settings_by_group
         for group_id in before.keys() | after.keys() if before != after and not self._shards.is_stopping else ():
             if before.get(group_id) != after.get(group_id):
                 self._shards.spawn(self._take_settings(group_id), f"settings of {group_id}")
-        gone = self._shards.topics_gone(old, new)
+        gone = partitions_gone(old, new, self._shards.topics_gone(old, new))
         if not gone or self._shards.is_stopping:
             return
-        if OFFSETS_TOPIC in gone:
-            for shard in self._shards.lose():
-                answer(shard.abandon(Code.NOT_COORDINATOR).replies)
-        else:
-            self._shards.spawn(self._forget_topics(gone), "offsets of deleted topics")
+        self._shards.spawn(self._forget(gone), "offsets of what is deleted")
+
+    def look(self) -> None:
+        """Begins to load the shards that this broker leads."""
+        self._shards.look()
 
     async def prepare(self) -> int:
         """Makes sure that the internal topic is there; gives its number of partitions."""
@@ -252,7 +254,10 @@ class GroupCoordinator:
         code = await self._change(group_id, lambda shard, now_ms: shard.delete_group(group_id))
         if code in (Code.NONE, Code.GROUP_ID_NOT_FOUND) and group_id in self._controller.image.settings_by_group:
             # A group of which there are only settings is one too.
-            await self._controller.alter_group_settings({group_id: Replacement({})})
+            try:
+                await self._controller.alter_group_settings({group_id: Replacement({})})
+            except CoordinationError as error:
+                raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
             return Code.NONE
         return code
 
@@ -332,17 +337,18 @@ class GroupCoordinator:
         try:
             await self._execution.carry_out(loaded, resumed)
             # A topic may have been deleted just before a crash; one of the same name must not find its offsets.
-            await self._execution.carry_out(loaded, shard.forget_topics(self._is_unknown))
+            await self._execution.carry_out(loaded, shard.forget_partitions(self._is_unknown))
         except ApiError:
             return  # said where it happened; expiry tries again
 
-    def _is_unknown(self, topic: str) -> bool:
-        return topic not in self._controller.image.topics
+    def _is_unknown(self, at: TopicPartition) -> bool:
+        topic = self._controller.image.topics.get(at.topic)
+        return topic is None or at.partition >= len(topic.partitions)
 
-    async def _forget_topics(self, gone: frozenset[str]) -> None:
+    async def _forget(self, gone: frozenset[TopicPartition]) -> None:
         for loaded in self._shards:
             async with loaded.turn:
-                await self._execution.carry_out(loaded, loaded.state.forget_topics(gone.__contains__))
+                await self._execution.carry_out(loaded, loaded.state.forget_partitions(gone.__contains__))
 
     async def _end_what_is_over(self, loaded: LoadedShard[Shard]) -> None:
         for outcome in loaded.state.tick(self._shards.now_ms()):
@@ -352,7 +358,7 @@ class GroupCoordinator:
                 continue  # said where it happened; what is over stays over
 
     async def _expire(self, loaded: LoadedShard[Shard]) -> None:
-        await self._execution.carry_out(loaded, loaded.state.forget_topics(self._is_unknown))
+        await self._execution.carry_out(loaded, loaded.state.forget_partitions(self._is_unknown))
         await self._execution.carry_out(loaded, loaded.state.expire(self._shards.now_ms()))
 
 

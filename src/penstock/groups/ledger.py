@@ -96,8 +96,8 @@ class Ledger:
         places = dict.fromkeys([*self.of(group_id), *self._pending.get(group_id, ())])
         return [OffsetRecord(group_id, at, None) for at in places]
 
-    def removals_of_topics(self, is_gone: Callable[[str], bool]) -> list[OffsetRecord]:
-        return [record for group_id in self.group_ids for record in self.removals(group_id) if is_gone(record.at.topic)]
+    def removals_of(self, is_gone: Callable[[TopicPartition], bool]) -> list[OffsetRecord]:
+        return [record for group_id in self.group_ids for record in self.removals(group_id) if is_gone(record.at)]
 
     def void(self, group_id: str, subscribed: frozenset[str], since_ms: int, now_ms: int) -> list[TopicPartition]:
         """Offsets of topics that are not subscribed to and that nobody will come back for (KIP-211).

@@ -246,9 +246,9 @@ class Shard:
                 outcome.records.append(OffsetRecord(group_id, at, None))
         return Code.NONE, codes, outcome
 
-    def forget_topics(self, is_gone: Callable[[str], bool]) -> Outcome:
-        """The offsets of topics that are gone go with them."""
-        return Outcome(records=[*self.offsets.removals_of_topics(is_gone)])
+    def forget_partitions(self, is_gone: Callable[[TopicPartition], bool]) -> Outcome:
+        """The offsets of partitions that are gone go with them."""
+        return Outcome(records=[*self.offsets.removals_of(is_gone)])
 
     def expire(self, now_ms: int) -> Outcome:
         """Removes offsets that are void, and groups of which nothing is left."""

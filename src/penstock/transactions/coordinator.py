@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from penstock.clock import Clock
 from penstock.cluster.controller import Controller
-from penstock.cluster.metadata import TRANSACTIONS_TOPIC, MetadataImage
+from penstock.cluster.metadata import TRANSACTIONS_TOPIC
 from penstock.cluster.topics import NewTopic
 from penstock.config.broker import TransactionSettings
 from penstock.errors import ApiError, Code, StorageError
@@ -75,6 +75,7 @@ class TransactionCoordinator:
             clock,
             make=lambda: TransactionShard(self._rules),
             load=self._load,
+            lost=self._lost,
             adopted=self._keep_time,
         )
         self._completing: dict[str, asyncio.Task[None]] = {}
@@ -90,13 +91,13 @@ class TransactionCoordinator:
     async def close(self) -> None:
         await self._shards.close()
 
-    def topics_changed(self, old: MetadataImage, new: MetadataImage) -> None:
-        if TRANSACTIONS_TOPIC in self._shards.topics_gone(old, new):
-            self._shards.lose()
+    def look(self) -> None:
+        """Begins to load the shards that this broker leads."""
+        self._shards.look()
 
-    async def prepare(self) -> None:
-        """Makes sure that the internal topic is there."""
-        await self._shards.prepare()
+    async def prepare(self) -> int:
+        """Makes sure that the internal topic is there; gives its number of partitions."""
+        return await self._shards.prepare()
 
     async def init(self, name: str, expected: Producer, timeout_ms: int) -> Decision:
         """A producer begins: the decision has its id and epoch."""
@@ -190,7 +191,9 @@ class TransactionCoordinator:
         try:
             await loaded.log.append([encode(record) for record in records])
         except (ApiError, StorageError) as error:
-            logger.error("transaction change not written", extra=fields(error=str(error)))
+            # That another leads by now is said elsewhere, and to whoever asks.
+            level = logging.ERROR if isinstance(error, StorageError) else logging.DEBUG
+            logger.log(level, "transaction change not written", extra=fields(error=str(error)))
             raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
         for record in records:
             loaded.state.apply(record)
@@ -249,6 +252,13 @@ class TransactionCoordinator:
             return False
         return True
 
+    def _lost(self, shard: TransactionShard) -> None:
+        """Another broker completes what is decided there, and tells those who wait here no more than that."""
+        for name in shard.states:
+            completing = self._completing.pop(name, None)
+            if completing is not None:
+                completing.cancel()
+
     def _keep_time(self) -> None:
         self._shards.every(
             _TICK_S, lambda shard: shard.is_due(self._shards.now_ms()), self._end_what_is_over, "transaction timeouts"
@@ -257,9 +267,9 @@ class TransactionCoordinator:
 
     async def _end_what_is_over(self, loaded: LoadedShard[TransactionShard]) -> None:
         records = loaded.state.overdue(self._shards.now_ms())
+        await self._write(loaded, records)
         for record in records:
             logger.info("transaction aborted, its time is over", extra=fields(transactional_id=record.transactional_id))
-        await self._write(loaded, records)
 
     async def _expire(self, loaded: LoadedShard[TransactionShard]) -> None:
         await self._write(loaded, list(loaded.state.expired(self._shards.now_ms())))
