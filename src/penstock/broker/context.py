@@ -12,3 +12,5 @@ class RequestContext:
     version: int
     client_id: str | None
     host: str
+    # Over the same connection.
+    has_produced: bool = False

@@ -8,12 +8,17 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from penstock.broker.elsewhere import Elsewhere
+from penstock.broker.markers import write_marker
+from penstock.broker.peers import Peers
 from penstock.clock import Clock
 from penstock.cluster.controller import Controller
-from penstock.cluster.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataImage
+from penstock.cluster.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.cluster.retiring import is_writable
 from penstock.config.broker import Config
 from penstock.errors import ApiError, Code
 from penstock.ids import TopicPartition
+from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
 
 if TYPE_CHECKING:
@@ -31,7 +36,7 @@ class Coordinator(Protocol):
 
     async def close(self) -> None: ...
 
-    def topics_changed(self, old: MetadataImage, new: MetadataImage) -> None: ...
+    def look(self) -> None: ...
 
 
 C = TypeVar("C", bound=Coordinator)
@@ -59,7 +64,7 @@ class OnDemand(Generic[C]):
     def coordinator(self) -> C:
         if self._made is None:
             self._made = self._make()
-            self._controller.subscribe(self._made.topics_changed)
+            self._made.look()
         return self._made
 
     def release(self) -> None:
@@ -75,8 +80,9 @@ class OnDemand(Generic[C]):
 class Coordinators:
     """Groups and transactions; a transaction that committed offsets ends in the groups' logs too."""
 
-    def __init__(self, controller: Controller, replicas: Replicas, config: Config, clock: Clock) -> None:
+    def __init__(self, controller: Controller, replicas: Replicas, peers: Peers, config: Config, clock: Clock) -> None:
         self._controller = controller
+        self.elsewhere = Elsewhere(replicas.broker, self, controller, peers)
         self._replicas = replicas
         self._config = config
         self._clock = clock
@@ -86,6 +92,7 @@ class Coordinators:
         )
 
     async def start(self) -> None:
+        self._replicas.on_role(self._role_changed)
         await self.groups.start()
         await self.transactions.start()
 
@@ -98,19 +105,31 @@ class Coordinators:
         await self.groups.close()
 
     async def write_marker(self, at: TopicPartition, marker: Marker) -> None:
-        """Ends a transaction in one of the logs that it touched."""
+        """Ends a transaction in one of the logs that it touched and that this broker leads."""
         topic = self._controller.image.topics.get(at.topic)
-        if topic is None or at.partition >= len(topic.partitions):
+        if topic is None or not is_writable(topic, at.partition):
             raise ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION)
         if at.topic == OFFSETS_TOPIC:
             await self.groups.coordinator().end_transaction(at, marker)
         else:
-            await marker.write_to(self._replicas.find(at.topic, at.partition))
+            await write_marker(self._replicas, self._controller.image, at, marker)
+
+    def _role_changed(self, partition: Partition) -> None:
+        """A broker that leads a part of the state looks after it, whether or not somebody asks: what was decided
+        elsewhere is completed here.
+        """
+        if partition.leadership is not None:
+            if partition.topic_partition.topic == OFFSETS_TOPIC:
+                self.groups.coordinator()
+            elif partition.topic_partition.topic == TRANSACTIONS_TOPIC:
+                self.transactions.coordinator()
 
     def _make_groups(self) -> GroupCoordinator:
         from penstock.groups.coordinator import GroupCoordinator
 
-        return GroupCoordinator(self._controller, self._replicas, self._config.groups, self._clock, _new_member_id)
+        made = GroupCoordinator(self._controller, self._replicas, self._config.groups, self._clock, _new_member_id)
+        self._controller.subscribe(made.topics_changed)
+        return made
 
     def _make_transactions(self) -> TransactionCoordinator:
         from penstock.transactions.coordinator import TransactionCoordinator
@@ -122,7 +141,7 @@ class Coordinators:
             self._config.transactions,
             self._clock,
             ProducerIds(self._controller),
-            self.write_marker,
+            self.elsewhere.write_marker,
         )
 
 

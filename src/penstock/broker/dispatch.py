@@ -20,6 +20,7 @@ from penstock.broker.metrics import RequestMetrics
 from penstock.broker.turns import Turns
 from penstock.config.broker import Limits
 from penstock.errors import Code, ProtocolError
+from penstock.net.caller import Caller
 from penstock.protocol import apis, fetch, produce
 from penstock.protocol.apis import API_VERSIONS, APIS, FETCH, METADATA, PRODUCE, Api
 from penstock.protocol.header import RequestHeader
@@ -58,13 +59,14 @@ class Dispatcher:
         self._encoded_metadata = EncodedMetadata()
         self._advertised = apis.advertise([PRODUCE.key, FETCH.key, API_VERSIONS.key, *handlers.keys()])
 
-    async def handle(self, frame: memoryview, host: str) -> list[Any]:
+    async def handle(self, frame: memoryview, caller: Caller) -> list[Any]:
         """The parts of the response to one request frame."""
         started = perf_counter()
         header = apis.decode_header(frame)
         key, version = header.api_key, header.api_version
         if key == _PRODUCE_KEY and PRODUCE.min_version <= version <= PRODUCE.max_version:
             produced = produce.decode_request(version, frame, header.body_start)
+            caller.has_produced = True
             async with self._turns:
                 answer = await self._produce(version, header.correlation_id, produced)
         elif len(frame) > self._max_other_bytes:
@@ -74,11 +76,11 @@ class Dispatcher:
             answer = await self._fetch(version, header.correlation_id, fetched)
         else:
             async with self._turns:
-                answer = await self._answer(header, frame, host)
+                answer = await self._answer(header, frame, caller)
         self._metrics.observe(key, perf_counter() - started, len(frame), answer.size, answer.failed)
         return answer.parts
 
-    async def _answer(self, header: RequestHeader, frame: memoryview, host: str) -> Answer:
+    async def _answer(self, header: RequestHeader, frame: memoryview, caller: Caller) -> Answer:
         api = APIS[header.api_key]
         version = header.api_version
         if api is API_VERSIONS:
@@ -87,7 +89,8 @@ class Dispatcher:
         if handler is None:
             raise ProtocolError(f"{api.name} v{version} is not supported")
         request = apis.decode_request(api, version, frame, header.body_start)
-        response = await handler(request, RequestContext(version, header.client_id, host))
+        context = RequestContext(version, header.client_id, caller.host, caller.has_produced)
+        response = await handler(request, context)
         if api is METADATA:
             encoded = self._encoded_metadata.encode(version, header.correlation_id, response)
         else:

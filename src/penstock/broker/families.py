@@ -99,6 +99,17 @@ def _topics(given: Collaborators) -> Mapping[Api, MessageHandler]:
     }
 
 
+def _reassignments(given: Collaborators) -> Mapping[Api, MessageHandler]:
+    from penstock.broker.handlers.reassignments import ReassignmentHandlers
+
+    handlers = ReassignmentHandlers(given.controller, given.loaded.config.limits)
+    return {
+        apis.ELECT_LEADERS: _applied(given, handlers.elect_leaders),
+        apis.ALTER_PARTITION_REASSIGNMENTS: _applied(given, handlers.alter_reassignments),
+        apis.LIST_PARTITION_REASSIGNMENTS: handlers.list_reassignments,
+    }
+
+
 def _configs(given: Collaborators) -> Mapping[Api, MessageHandler]:
     from penstock.broker.descriptions import Descriptions
     from penstock.broker.handlers.configs import ConfigHandlers
@@ -213,6 +224,9 @@ _FAMILY_OF: Mapping[Api, Family] = {
     apis.CREATE_TOPICS: _topics,
     apis.DELETE_TOPICS: _topics,
     apis.CREATE_PARTITIONS: _topics,
+    apis.ELECT_LEADERS: _reassignments,
+    apis.ALTER_PARTITION_REASSIGNMENTS: _reassignments,
+    apis.LIST_PARTITION_REASSIGNMENTS: _reassignments,
     apis.DESCRIBE_CONFIGS: _configs,
     apis.ALTER_CONFIGS: _configs,
     apis.INCREMENTAL_ALTER_CONFIGS: _configs,

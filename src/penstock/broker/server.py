@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import uvloop
 
@@ -33,7 +34,9 @@ async def _run(loaded: Loaded, on_ready: Callable[[str, str], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _tell, stop, number.name)
     broker = Broker(loaded)
-    await broker.start()
+    if not await _is_started(broker, stop):
+        logger.info("stopped before it was ready", extra=fields(signal=stop.result()))
+        return
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.freeze()
     on_ready(str(broker.kafka_address), str(broker.http_address))
@@ -43,6 +46,21 @@ async def _run(loaded: Loaded, on_ready: Callable[[str, str], None]) -> None:
     finally:
         await broker.close()
     logger.info("stopped")
+
+
+async def _is_started(broker: Broker, stop: asyncio.Future[str]) -> bool:
+    """False if it was told to stop before: a broker that starts may have to wait for the rest of the cluster."""
+    starting = asyncio.create_task(broker.start(), name="penstock-start")
+    either: list[asyncio.Future[Any]] = [starting, stop]
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            return True
+    finally:
+        starting.cancel()
+    await asyncio.wait([starting])
+    return False
 
 
 def _tell(stop: asyncio.Future[str], reason: str) -> None:

@@ -54,7 +54,8 @@ class Upkeep:
 
 
 async def _retain(log: Log) -> None:
-    await log.apply_retention()
+    if log.successor is None:  # else it is kept for its readers: see retirement.py
+        await log.apply_retention()
 
 
 async def _compact(log: Log) -> None:

@@ -7,18 +7,16 @@ the coordinator is asked, in this order: a marker that comes in between makes th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from penstock.broker.coordinators import OnDemand
+from penstock.broker.elsewhere import Elsewhere
 from penstock.cluster.metadata import INTERNAL_TOPICS
 from penstock.errors import ApiError, Code
 from penstock.ids import TopicPartition
 from penstock.protocol.produce import ProducePartition
-from penstock.records.batch import HEADER_BYTES, read_header
+from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
 from penstock.replication.replicas import Replicas
-
-if TYPE_CHECKING:
-    from penstock.transactions.coordinator import TransactionCoordinator
+from penstock.storage.producers import ProducerState
 
 _ADDING_FROM = 12
 """From this version of Produce on, writing to a partition adds it to the transaction."""
@@ -33,8 +31,15 @@ Verified = dict[TopicPartition, int | ApiError]
 """The guard with which a batch may be appended, or why it may not; what is not in it needs no guard."""
 
 
+class Taker(NamedTuple):
+    """The log that takes a batch, and the name under which it knows the producer."""
+
+    producers: ProducerState
+    producer_id: int
+
+
 class Verification:
-    def __init__(self, replicas: Replicas, transactions: OnDemand[TransactionCoordinator]) -> None:
+    def __init__(self, replicas: Replicas, transactions: Elsewhere) -> None:
         self._replicas = replicas
         self._transactions = transactions
 
@@ -49,9 +54,12 @@ class Verification:
             if not header.is_transactional:
                 continue
             try:
-                producers = self._replicas.find(topic, index).log.producers
+                log = self._replicas.find(topic, index).log
             except ApiError:
                 continue  # the append says so
+            if log.successor is not None:
+                continue  # asked when it is known which log takes the batch
+            producers = log.producers
             if not producers.has_open(header.producer_id, header.producer_epoch):
                 at = TopicPartition(topic, index)
                 verified[at] = producers.guard(header.producer_id)
@@ -59,24 +67,39 @@ class Verification:
         for producer, places in by_producer.items():
             for at, code in (await self._ask(version, transactional_id, producer, places)).items():
                 if code is not Code.NONE:
-                    verified[at] = ApiError(
-                        _spoken(code, version), f"{at} is not in the transaction {transactional_id}"
-                    )
+                    verified[at] = _not_in(at, transactional_id, code, version)
         return verified
+
+    async def guard_of(
+        self, version: int, transactional_id: str | None, at: TopicPartition, header: BatchHeader, taker: Taker
+    ) -> int | None:
+        """The guard for a batch that was sent to `at` and is appended to another log, in another name."""
+        if not header.is_transactional or transactional_id is None:
+            return None
+        if taker.producers.has_open(taker.producer_id, header.producer_epoch):
+            return None
+        guard = taker.producers.guard(taker.producer_id)
+        producer = header.producer_id, header.producer_epoch
+        code = (await self._ask(version, transactional_id, producer, [at]))[at]
+        if code is not Code.NONE:
+            raise _not_in(at, transactional_id, code, version)
+        return guard
 
     async def _ask(
         self, version: int, transactional_id: str, producer: tuple[int, int], places: list[TopicPartition]
     ) -> dict[TopicPartition, Code]:
         from penstock.transactions.machine import BUMPING_VERSION, Producer
 
-        coordinator = self._transactions.coordinator()
         try:
-            if version < _ADDING_FROM:
-                return await coordinator.verify(transactional_id, Producer(*producer), places)
-            code = await coordinator.add_partitions(transactional_id, Producer(*producer), places, BUMPING_VERSION)
+            return await self._transactions.join(
+                transactional_id, Producer(*producer), places, version=BUMPING_VERSION, adds=version >= _ADDING_FROM
+            )
         except ApiError as error:
-            code = error.code
-        return dict.fromkeys(places, code)
+            return dict.fromkeys(places, error.code)
+
+
+def _not_in(at: TopicPartition, transactional_id: str, code: Code, version: int) -> ApiError:
+    return ApiError(_spoken(code, version), f"{at} is not in the transaction {transactional_id}")
 
 
 def _spoken(code: Code, version: int) -> Code:

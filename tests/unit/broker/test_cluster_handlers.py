@@ -22,7 +22,7 @@ from penstock.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from support.tree import Tree
+from support.tree import Tree, register
 
 BROKER = BrokerId(1)
 NOT_ASKED = -(2**31)
@@ -32,7 +32,7 @@ NOT_ASKED = -(2**31)
 async def controller(tree: Tree) -> Controller:
     controller = Controller(tree, ControllerSettings("cluster", BROKER, TopicRules(default_partitions=2)))
     await controller.start()
-    await controller.register_broker(BrokerInfo(BROKER, "127.0.0.1", 19092, "rack-a"))
+    await register(controller, BrokerInfo(BROKER, "127.0.0.1", 19092, "rack-a"))
     await controller.create_topics([NewTopic("a", 1), NewTopic("b", 3), NewTopic("c", 2)])
     return controller
 

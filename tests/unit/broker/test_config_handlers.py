@@ -37,6 +37,7 @@ from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalConfig,
     IncrementalConfigsResource,
 )
+from support.tree import register
 
 BROKER = BrokerId(1)
 TOPIC, OF_BROKER = ResourceType.TOPIC, ResourceType.BROKER
@@ -52,7 +53,7 @@ async def controller(tmp_path: Path) -> AsyncIterator[Controller]:
     loaded = load(None, {}, FLAGS)
     controller = Controller(tree, ControllerSettings.of(loaded.config, "cluster"))
     await controller.start()
-    await controller.register_broker(BrokerInfo(BROKER, "127.0.0.1", 19092))
+    await register(controller, BrokerInfo(BROKER, "127.0.0.1", 19092))
     await controller.create_topics([NewTopic("orders"), NewTopic("other")])
     yield controller
     await tree.close()

@@ -19,7 +19,7 @@ from penstock.protocol import apis
 from penstock.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from support.tree import Tree
+from support.tree import Tree, register
 
 BROKER = BrokerId(1)
 CONTEXT = RequestContext(1, "test", "127.0.0.1")
@@ -29,7 +29,7 @@ CONTEXT = RequestContext(1, "test", "127.0.0.1")
 async def controller(tree: Tree) -> AsyncIterator[Controller]:
     controller = Controller(tree, ControllerSettings.of(load(None, {}, {}).config, "cluster"))
     await controller.start()
-    await controller.register_broker(BrokerInfo(BROKER, "127.0.0.1", 19092))
+    await register(controller, BrokerInfo(BROKER, "127.0.0.1", 19092))
     await controller.create_topics([NewTopic("orders")])
     yield controller
 

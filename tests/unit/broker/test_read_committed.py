@@ -12,6 +12,7 @@ import pytest
 from penstock.broker.context import RequestContext
 from penstock.broker.handlers.fetch import FetchHandler
 from penstock.broker.handlers.offsets import OffsetHandlers
+from penstock.broker.handlers.reading import NO_REPLICA
 from penstock.clock import ManualClock
 from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
 from penstock.config.broker import Limits, LogSettings
@@ -30,6 +31,7 @@ from penstock.replication.partition import ALL_IN_SYNC, Partition
 from penstock.replication.replicas import Replicas
 from penstock.storage.aborted import AbortedTransaction
 from penstock.storage.memory import MemoryEngine
+from support.leading import LAG_RULES, for_ever
 from support.logs import AT, NOW_MS, TOPIC_ID, batch, settings
 from support.transactions import shown, txn_batch
 from unit.protocol.kio_oracle import kio_class, kio_read
@@ -43,7 +45,7 @@ LONG_MS = 60_000
 @pytest.fixture
 async def replicas() -> AsyncIterator[Replicas]:
     engine = MemoryEngine(LogSettings(), Limits(), ManualClock(NOW_MS))
-    replicas = Replicas(BROKER, {"segmented": engine}, lambda topic, image: settings())
+    replicas = Replicas(BROKER, {"segmented": engine}, lambda topic, image: settings(), for_ever(), LAG_RULES)
     partitions = tuple(PartitionImage(index, BROKER, 0, (BROKER,), (BROKER,)) for index in range(2))
     topic = TopicImage(AT.topic, TOPIC_ID, partitions)
     await replicas.open(
@@ -56,6 +58,7 @@ async def replicas() -> AsyncIterator[Replicas]:
             {TOPIC_ID: AT.topic},
         )
     )
+    await replicas.begin()
     yield replicas
     await replicas.close()
 
@@ -67,7 +70,8 @@ def partition(replicas: Replicas) -> Partition:
 
 @pytest.fixture
 def handler(replicas: Replicas) -> FetchHandler:
-    return FetchHandler(replicas, max_bytes=1 << 26, max_parked=10, max_wait_ms=LONG_MS)
+    limits = Limits(fetch_bytes=1 << 26, parked_fetches=10, idle_connection_ms=LONG_MS)
+    return FetchHandler(replicas, limits, ManualClock(), lambda partition, rack: NO_REPLICA, lambda: None)
 
 
 async def fetch(

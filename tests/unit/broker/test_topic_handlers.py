@@ -31,7 +31,7 @@ from penstock.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from support.tree import Tree
+from support.tree import Tree, register
 
 BROKER = BrokerId(1)
 
@@ -40,7 +40,7 @@ BROKER = BrokerId(1)
 async def controller(tree: Tree) -> Controller:
     controller = Controller(tree, ControllerSettings("cluster", BROKER))
     await controller.start()
-    await controller.register_broker(BrokerInfo(BROKER, "127.0.0.1", 9092))
+    await register(controller, BrokerInfo(BROKER, "127.0.0.1", 9092))
     return controller
 
 
@@ -149,13 +149,20 @@ class TestCreateTopics:
         assert [result.error_code for result in response.topics] == [Code.INVALID_REQUEST] * 2
         assert dict(controller.image.topics) == {}
 
-    async def test_a_change_that_cannot_be_written_is_answered_as_such(
-        self, handlers: TopicHandlers, tree: Tree
+    async def test_a_change_that_cannot_be_written_is_answered_and_logged_with_the_reason(
+        self, handlers: TopicHandlers, tree: Tree, caplog: pytest.LogCaptureFixture
     ) -> None:
         tree.is_broken = True
         response = await handlers.create_topics(CreateTopicsRequest(topics=(topic("a"),)), context())
         assert response.topics[0].error_code == Code.UNKNOWN_SERVER_ERROR
         assert "the disk is full" in (response.topics[0].error_message or "")
+        (said,) = caplog.records
+        assert (said.levelname, said.getMessage(), said.exc_info) == (
+            "WARNING",
+            "a change of the metadata could not be written",
+            None,
+        )
+        assert vars(said)["fields"] == {"reason": "the disk is full"}
 
 
 class TestDeleteTopics:

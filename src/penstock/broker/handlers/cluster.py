@@ -6,16 +6,18 @@ the image is the same one: most clients ask for the same few topics again and ag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from penstock.broker.context import RequestContext
 from penstock.broker.handlers.committing import results_or_failure
 from penstock.cluster.controller import Controller
-from penstock.cluster.metadata import INTERNAL_TOPICS, MetadataImage, TopicImage
+from penstock.cluster.metadata import INTERNAL_TOPICS, NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from penstock.cluster.retiring import seen_of_gone
 from penstock.cluster.topics import NewTopic, check_name
 from penstock.config.broker import BrokerSettings, Limits
 from penstock.errors import ApiError, Code
-from penstock.ids import NO_TOPIC_ID
+from penstock.ids import NO_TOPIC_ID, BrokerId
 from penstock.protocol.messages.describe_cluster import (
     BROKERS,
     CONTROLLERS,
@@ -42,8 +44,9 @@ CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12
 TOPIC_IDS_SINCE = 12
 CACHED_ANSWERS_MAX = 256
 
-# Whether all topics are asked for, whether ids are allowed, and the request: all that an answer depends on.
-_Key = tuple[bool, bool, MetadataRequest]
+# Whether all topics are asked for, whether ids are allowed, whether a producer asks, and the request: all that an
+# answer depends on.
+_Key = tuple[bool, bool, bool, MetadataRequest]
 
 
 class ClusterHandlers:
@@ -60,12 +63,13 @@ class ClusterHandlers:
     async def metadata(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
         everything = request.topics is None or (context.version == 0 and not request.topics)
         image = self._controller.image
-        key = (everything, context.version >= TOPIC_IDS_SINCE, request)
+        key = (everything, context.version >= TOPIC_IDS_SINCE, context.has_produced, request)
         if self._cached_version == image.version and (answer := self._cached.get(key)):
             return answer
         if everything:
             asked: Sequence[MetadataRequestTopic] = ()
-            topics = [_topic(topic, request) for topic in image.topics.values()]
+            alive = image.alive
+            topics = [_topic(topic, alive, request) for topic in image.topics.values()]
         else:
             asked = tuple(dict.fromkeys(request.topics or ()))
             if error := self._refusal(asked, context):
@@ -74,6 +78,8 @@ class ClusterHandlers:
             errors = await self._create_missing(asked, request)
             image = self._controller.image
             topics = [_topic_or_error(image, topic, request, errors) for topic in asked]
+        if context.has_produced:
+            topics = [_with_gone(image, topic) for topic in topics]
         answer = _metadata(image, topics, request)
         if not any(topic.error_code for topic in topics):
             self._keep(image, key, answer)
@@ -95,10 +101,11 @@ class ClusterHandlers:
         asked = request.include_cluster_authorized_operations
         return DescribeClusterResponse(
             cluster_id=image.cluster_id,
-            controller_id=image.controller if image.controller in image.brokers else -1,
+            controller_id=_controller_of(image),
             brokers=tuple(
                 DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
                 for broker in image.brokers.values()
+                if broker.is_alive
             ),
             cluster_authorized_operations=CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED,
         )
@@ -157,9 +164,10 @@ def _metadata(
         brokers=tuple(
             MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
             for broker in image.brokers.values()
+            if broker.is_alive
         ),
         cluster_id=image.cluster_id,
-        controller_id=image.controller if image.controller in image.brokers else -1,
+        controller_id=_controller_of(image),
         topics=tuple(topics),
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
@@ -167,25 +175,44 @@ def _metadata(
     )
 
 
-def _topic(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+def _controller_of(image: MetadataImage) -> int:
+    """The controller, if clients can reach it."""
+    controller = image.brokers.get(image.controller)
+    return controller.id if controller is not None and controller.is_alive else NO_LEADER
+
+
+def _topic(topic: TopicImage, alive: Collection[BrokerId], request: MetadataRequest) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
-        partitions=tuple(
-            MetadataResponsePartition(
-                partition_index=partition.index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=partition.replicas,
-                isr_nodes=partition.in_sync,
-            )
-            for partition in topic.partitions
-        ),
+        partitions=tuple(_partition(partition, alive) for partition in topic.partitions),
         topic_authorized_operations=TOPIC_OPERATIONS
         if request.include_topic_authorized_operations
         else OPERATIONS_NOT_ASKED,
     )
+
+
+def _partition(partition: PartitionImage, alive: Collection[BrokerId]) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=Code.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else Code.NONE,
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.in_sync,
+        offline_replicas=tuple(broker for broker in partition.replicas if broker not in alive),
+    )
+
+
+def _with_gone(image: MetadataImage, told: MetadataResponseTopic) -> MetadataResponseTopic:
+    """The topic as a producer at work sees it: it has batches waiting for partitions that are gone by now, and would
+    not send them anywhere if it could not see who leads them.
+    """
+    topic = image.topics.get(told.name or "")
+    if topic is None or not (gone := seen_of_gone(topic)):
+        return told
+    return replace(told, partitions=(*told.partitions, *(_partition(each, image.alive) for each in gone)))
 
 
 def _topic_or_error(
@@ -198,11 +225,11 @@ def _topic_or_error(
         topic = image.topic_by_id(asked.topic_id)
         if topic is None:
             return MetadataResponseTopic(error_code=Code.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
-        return _topic(topic, request)
+        return _topic(topic, image.alive, request)
     name = asked.name or ""
     topic = image.topics.get(name)
     if topic is not None:
-        return _topic(topic, request)
+        return _topic(topic, image.alive, request)
     return MetadataResponseTopic(
         error_code=errors[name].code if name in errors else code_of_missing(name),
         name=name,

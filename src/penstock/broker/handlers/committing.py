@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 
 from penstock.errors import ApiError, Code, CoordinationError
+from penstock.logs import fields
 
 log = logging.getLogger(__name__)
 
@@ -21,9 +22,13 @@ async def results_or_failure(
     try:
         return await committing
     except CoordinationError as error:
-        log.exception("a change of the metadata could not be written")
-        failure = ApiError(Code.UNKNOWN_SERVER_ERROR, f"The change could not be written: {error}")
-        return dict.fromkeys(items, failure)
+        return dict.fromkeys(items, not_written(error))
+
+
+def not_written(error: CoordinationError) -> ApiError:
+    """What the client is told; the reason is logged, and no more: a cluster may be without its tree for a while."""
+    log.warning("a change of the metadata could not be written", extra=fields(reason=str(error)))
+    return ApiError(Code.UNKNOWN_SERVER_ERROR, f"The change could not be written: {error}")
 
 
 def duplicates(names: Iterable[K]) -> set[K]:

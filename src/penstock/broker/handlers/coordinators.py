@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.broker.context import RequestContext
 from penstock.broker.coordinators import Coordinators
 from penstock.cluster.controller import Controller
+from penstock.cluster.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.errors import ApiError, Code
 from penstock.protocol.messages.find_coordinator import (
     GROUP,
@@ -13,6 +14,7 @@ from penstock.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from penstock.replication.placement import partition_for
 
 _MANY_COORDINATORS_FROM = 4
 
@@ -40,19 +42,24 @@ class CoordinatorHandlers:
         )
 
     async def _find(self, key: str, key_type: int) -> Coordinator:
-        """One broker is the coordinator of everything it can be asked for."""
-        code, reason = Code.NONE, None
+        """The broker that leads the partition of the internal topic which the key belongs to."""
         try:
             if key_type == GROUP:
-                await self._coordinators.groups.coordinator().prepare()
+                topic, partitions = OFFSETS_TOPIC, await self._coordinators.groups.coordinator().prepare()
             elif key_type == TRANSACTION:
-                await self._coordinators.transactions.coordinator().prepare()
+                topic, partitions = TRANSACTIONS_TOPIC, await self._coordinators.transactions.coordinator().prepare()
             else:
-                code, reason = Code.INVALID_REQUEST, f"there are no coordinators of type {key_type}"
+                raise ApiError(Code.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
         except ApiError as error:
-            code, reason = Code.COORDINATOR_NOT_AVAILABLE, str(error)
-        if code is not Code.NONE:
-            return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=reason)
+            code = error.code if error.code is Code.INVALID_REQUEST else Code.COORDINATOR_NOT_AVAILABLE
+            return _nobody(key, code, str(error))
         image = self._controller.image
-        broker = image.brokers[image.controller]
+        leader = image.topics[topic].partitions[partition_for(key, partitions)].leader
+        broker = image.brokers.get(leader)
+        if broker is None:
+            return _nobody(key, Code.COORDINATOR_NOT_AVAILABLE, "nobody leads the partition that it belongs to")
         return Coordinator(key=key, node_id=broker.id, host=broker.host, port=broker.port)
+
+
+def _nobody(key: str, code: Code, reason: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=reason)

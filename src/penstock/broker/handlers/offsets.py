@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock.broker.context import RequestContext
-from penstock.errors import ApiError, Code, StorageError
+from penstock.errors import ApiError, Code, StorageError, code_of
 from penstock.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -42,7 +42,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from penstock.replication.partition import Partition, code_of
+from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
 from penstock.storage.contract import TimedOffset
 
@@ -70,6 +70,7 @@ class OffsetHandlers:
             try:
                 partition = self._replicas.find(topic, index)
                 partition.check_epoch(wanted.current_leader_epoch)
+                partition.check_leads()
                 found = await _offset_at(partition, wanted.timestamp, request.isolation_level)
             except (ApiError, StorageError) as error:
                 return ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(error))
@@ -100,6 +101,7 @@ class OffsetHandlers:
             try:
                 partition = self._replicas.find(topic, wanted.partition)
                 partition.check_epoch(wanted.current_leader_epoch)
+                partition.check_leads()
             except (ApiError, StorageError) as error:
                 return EpochEndOffset(partition=wanted.partition, error_code=code_of(error))
             epoch, end = partition.log.epochs.end_of(wanted.leader_epoch, partition.log.end_offset)

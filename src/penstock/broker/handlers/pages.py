@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from penstock.broker.context import RequestContext
 from penstock.broker.handlers.cluster import TOPIC_OPERATIONS, code_of_missing
 from penstock.cluster.controller import Controller
-from penstock.cluster.metadata import INTERNAL_TOPICS, TopicImage
+from penstock.cluster.metadata import INTERNAL_TOPICS, NO_LEADER, TopicImage
 from penstock.errors import Code
+from penstock.ids import BrokerId
 from penstock.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -28,7 +31,8 @@ class PageHandlers:
     async def describe_topic_partitions(
         self, request: DescribeTopicPartitionsRequest, context: RequestContext
     ) -> DescribeTopicPartitionsResponse:
-        topics = self._controller.image.topics
+        image = self._controller.image
+        topics = image.topics
         cursor = request.cursor
         asked = {topic.name for topic in request.topics}
         if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
@@ -46,7 +50,7 @@ class PageHandlers:
                 continue
             start = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
             end = min(start + room, len(topic.partitions))
-            page.append(_part_of(topic, start, end))
+            page.append(_part_of(topic, start, end, image.alive))
             if end < len(topic.partitions):
                 return _page(page, Cursor(topic_name=name, partition_index=end))
             room -= max(end - start, 0)
@@ -79,18 +83,22 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _part_of(topic: TopicImage, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _part_of(
+    topic: TopicImage, start: int, end: int, alive: Collection[BrokerId]
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
         partitions=tuple(
             DescribeTopicPartitionsResponsePartition(
+                error_code=Code.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else Code.NONE,
                 partition_index=partition.index,
                 leader_id=partition.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.in_sync,
+                offline_replicas=tuple(broker for broker in partition.replicas if broker not in alive),
                 eligible_leader_replicas=(),
                 last_known_elr=(),
             )

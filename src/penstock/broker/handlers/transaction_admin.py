@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from penstock.broker.context import RequestContext
 from penstock.broker.coordinators import Coordinators
-from penstock.errors import ApiError, Code, StorageError
+from penstock.errors import ApiError, Code, StorageError, code_of
 from penstock.groups.pattern import Pattern, PatternError
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.describe_producers import (
@@ -32,7 +32,6 @@ from penstock.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from penstock.replication.marker import Marker
-from penstock.replication.partition import code_of
 from penstock.replication.replicas import Replicas
 from penstock.transactions.records import by_topic
 from penstock.transactions.state import Status, TransactionState

@@ -9,6 +9,7 @@ from penstock.broker.coordinators import Coordinators
 from penstock.clock import Clock
 from penstock.cluster.controller import Controller
 from penstock.cluster.metadata import INTERNAL_TOPICS
+from penstock.cluster.retiring import is_writable
 from penstock.errors import ApiError, Code
 from penstock.groups.events import MemberEpoch
 from penstock.groups.offsets import Committed
@@ -158,12 +159,14 @@ class TransactionHandlers:
         producer = Producer(request.producer_id, request.producer_epoch)
         at = await groups.place_of(request.group_id)
         guard = groups.guard(at, producer.id)
-        if version >= _ADDING_COMMIT_FROM:
-            code = await self._transactions.add_partitions(request.transactional_id, producer, [at], BUMPING_VERSION)
-        else:
-            code = (await self._transactions.verify(request.transactional_id, producer, [at]))[at]
-            if code is Code.TRANSACTION_ABORTABLE:
-                code = Code.INVALID_TXN_STATE
+        adds = version >= _ADDING_COMMIT_FROM
+        code = (
+            await self._coordinators.elsewhere.join(
+                request.transactional_id, producer, [at], version=BUMPING_VERSION, adds=adds
+            )
+        )[at]
+        if code is Code.TRANSACTION_ABORTABLE and not adds:
+            code = Code.INVALID_TXN_STATE
         if code is not Code.NONE:
             raise ApiError(code)
         member = MemberEpoch(request.member_id, request.group_instance_id, request.generation_id)
@@ -176,7 +179,10 @@ class TransactionHandlers:
     def _refusal(self, at: TopicPartition) -> Code:
         if at.topic in INTERNAL_TOPICS:
             return Code.TOPIC_AUTHORIZATION_FAILED
-        return Code.NONE if self._exists(at) else Code.UNKNOWN_TOPIC_OR_PARTITION
+        topic = self._controller.image.topics.get(at.topic)
+        if topic is None or not is_writable(topic, at.partition):
+            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        return Code.NONE
 
     def _exists(self, at: TopicPartition) -> bool:
         topic = self._controller.image.topics.get(at.topic)

@@ -1,0 +1,253 @@
+"""What followers fetch: a session for each, so that a fetch names only what has changed (after KIP-227).
+
+A follower names all that it follows in its first fetch, and from then on only partitions of which it wants something
+else than before: it has come further, is in another epoch, or has begun or stopped to follow. The answer names only
+partitions of which there is news. Rules:
+
+- Each answer carries a number, in the place of a session id, and the next fetch repeats it: that fetch may have been on
+  its way for long, but was sent after the answer was received. A fetch with another number is told so, and everything
+  is named again. A session is for one connection at a time: a follower that has lost an answer begins another.
+- What is not named again is still followed, in the epoch in which it was named, from the same place. `Heard` says so to
+  the partitions' leaderships; a partition that is forgotten is taken out of it.
+- What a follower has, and with it the high watermark, moves only by what it names. What is named is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import NamedTuple
+
+from penstock.broker.answer import Answer
+from penstock.broker.handlers.parking import ParkedFetch, Parking
+from penstock.broker.handlers.reading import FollowerReading
+from penstock.clock import Clock
+from penstock.config.broker import Limits
+from penstock.errors import ApiError, Code, StorageError, code_of
+from penstock.ids import BrokerId
+from penstock.protocol.fetch import FetchPartition, FetchRequest, FetchResult, encode_response
+from penstock.replication.leadership import Heard
+from penstock.replication.partition import Partition
+from penstock.replication.replicas import Replicas
+
+NEW_SESSION = 0
+_MAX_NUMBER = (1 << 31) - 1
+
+Key = tuple[bytes, int]
+"""A topic's id, and the index of a partition."""
+
+
+class _Followed:
+    """One partition of a session; the partition tells it when there is more, or something else is new."""
+
+    __slots__ = ("_session", "partition", "told", "wanted")
+
+    def __init__(self, session: _Session, wanted: FetchPartition) -> None:
+        self._session = session
+        self.wanted = wanted
+        self.partition: Partition | None = None
+        self.told: tuple[int, int] | None = None
+        """The high watermark and the start of the log that it was told last; None if it has to be answered."""
+
+    def grew(self, appended_bytes: int) -> None:
+        session = self._session
+        session.news[self] = None
+        if appended_bytes:
+            session.has_grown = True
+            if session.parked is not None:
+                session.parked.wake()
+
+    def find(self, replicas: Replicas) -> Partition:
+        """The partition, or the error that the follower gets when it is not here."""
+        topic = replicas.topic_of(self.wanted.topic_id or b"")
+        if topic is None:
+            raise ApiError(Code.UNKNOWN_TOPIC_ID)
+        found = replicas.find(topic, self.wanted.index)
+        if found is not self.partition:
+            self.leave()
+            self.partition = found
+            found.park_follower(self)
+        return found
+
+    def leave(self) -> None:
+        if self.partition is not None:
+            self.partition.unpark(self)
+            self.partition = None
+
+    def is_told_all(self) -> bool:
+        partition = self.partition
+        return partition is None or self.told == (partition.high_watermark, partition.log.start_offset)
+
+
+class _Session:
+    """One follower, as long as none of its fetches is lost."""
+
+    def __init__(self, follower: BrokerId, number: int) -> None:
+        self.follower = follower
+        self.number = number
+        """Of the last answer."""
+        self.answered_ms = float("-inf")
+        self.heard = Heard()
+        self.followed: dict[Key, _Followed] = {}
+        self.news: dict[_Followed, None] = {}
+        """Those that have to be looked at, in the order in which that was found out."""
+        self.has_grown = False
+        self.parked: ParkedFetch | None = None
+        """The fetch that waits for something to grow."""
+
+    def take(self, request: FetchRequest) -> None:
+        """Notes what has changed."""
+        for _, topic_id, index in request.forgotten:
+            gone = self.followed.pop((topic_id or b"", index), None)
+            if gone is not None:
+                self._stop_hearing_of(gone)
+                gone.leave()
+                self.news.pop(gone, None)
+        # What is named comes first, in its order: the first that has something gets a whole batch, however large.
+        others, self.news = self.news, {}
+        for wanted in request.partitions:
+            key = wanted.topic_id or b"", wanted.index
+            known = self.followed.get(key)
+            if known is None:
+                known = self.followed[key] = _Followed(self, wanted)
+            self._stop_hearing_of(known)
+            known.wanted, known.told = wanted, None
+            self.news[known] = None
+        self.news.update(others)
+        # Only now: by this fetch nothing is heard of those that it forgets, or names in another epoch.
+        self.heard.followed_ms = self.answered_ms
+
+    def take_news(self) -> list[_Followed]:
+        news = list(self.news)
+        self.news.clear()
+        self.has_grown = False
+        return news
+
+    def end(self) -> None:
+        for followed in self.followed.values():
+            followed.leave()
+        if self.parked is not None:
+            self.parked.wake()
+
+    def _stop_hearing_of(self, followed: _Followed) -> None:
+        partition = followed.partition
+        if partition is not None and partition.leadership is not None:
+            partition.leadership.unheard(self.follower)
+
+
+class _Found(NamedTuple):
+    results: dict[Key, FetchResult]
+    size: int
+    is_urgent: bool
+    """Something is wrong: the follower shall not wait."""
+
+
+class FollowerFetches:
+    """Answers the fetches of other brokers."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        parking: Parking,
+        limits: Limits,
+        clock: Clock,
+        may_have_caught_up: Callable[[], None],
+    ) -> None:
+        self._replicas = replicas
+        self._parking = parking
+        self._max_bytes = limits.fetch_bytes
+        self._max_wait_ms = limits.idle_connection_ms
+        self._clock = clock
+        self._may_have_caught_up = may_have_caught_up
+        self._sessions: dict[int, _Session] = {}
+        self._numbers = count(1)
+
+    async def fetch(self, version: int, correlation_id: int, request: FetchRequest) -> Answer:
+        session = self._session_of(request)
+        if session is None:
+            parts = encode_response(version, correlation_id, (), error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
+            return Answer(parts, sum(map(len, parts)), failed=True)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(request.max_wait_ms, self._max_wait_ms) / 1000
+        reading = FollowerReading(session.follower, session.heard, self._may_have_caught_up)
+        now_ms = self._clock.monotonic_ms()
+        session.take(request)
+        found = await self._look_at(session, session.take_news(), reading, request)
+        session.heard.fetched_ms = now_ms
+        while not (found.size or found.is_urgent or self._parking.is_closing) and self._is_current(session):
+            if not session.has_grown:
+                await self._park(session, deadline)
+            if loop.time() >= deadline:
+                session.news.update((each, None) for each in session.followed.values() if not each.is_told_all())
+            more = await self._look_at(session, session.take_news(), reading, request)
+            found = more._replace(results=found.results | more.results)
+            if loop.time() >= deadline:
+                break
+        return self._answer(version, correlation_id, session, found)
+
+    def _session_of(self, request: FetchRequest) -> _Session | None:
+        follower = request.replica_id
+        known = self._sessions.get(follower)
+        if request.session_epoch > NEW_SESSION:
+            return known if known is not None and known.number == request.session_id else None
+        session = self._sessions[follower] = _Session(BrokerId(follower), self._next_number())
+        if known is not None:
+            known.end()
+        return session
+
+    def _is_current(self, session: _Session) -> bool:
+        """Whether the follower has not begun another session meanwhile: what it said in this one is old then."""
+        return self._sessions.get(session.follower) is session
+
+    async def _park(self, session: _Session, deadline: float) -> None:
+        def leave_word(parked: ParkedFetch) -> None:
+            session.parked = parked
+
+        try:
+            await self._parking.wait(leave_word, 1, deadline)
+        finally:
+            session.parked = None
+
+    async def _look_at(
+        self, session: _Session, followed: Iterable[_Followed], reading: FollowerReading, request: FetchRequest
+    ) -> _Found:
+        results: dict[Key, FetchResult] = {}
+        room = min(request.max_bytes, self._max_bytes)
+        size, is_urgent = 0, False
+        for each in followed:
+            if not self._is_current(session):
+                break
+            wanted = each.wanted
+            key = wanted.topic_id or b"", wanted.index
+            try:
+                partition = each.find(self._replicas)
+                result = await reading.read(partition, wanted, room - size, is_first=size == 0)
+            except (ApiError, StorageError) as error:
+                is_urgent = True
+                session.news[each] = None
+                # Where the log begins is where a follower goes on whose records are all gone here.
+                start = -1 if each.partition is None else each.partition.log.start_offset
+                results[key] = FetchResult(
+                    wanted.topic, wanted.topic_id, wanted.index, code_of(error), log_start_offset=start
+                )
+                continue
+            if result.diverging is not None or wanted.fetch_offset != partition.log.end_offset:
+                session.news[each] = None
+            told = result.high_watermark, result.log_start_offset
+            if result.size or result.diverging is not None or told != each.told:
+                results[key] = result
+                each.told = told
+            size += result.size
+            is_urgent = is_urgent or result.diverging is not None
+        return _Found(results, size, is_urgent)
+
+    def _next_number(self) -> int:
+        return next(self._numbers) % _MAX_NUMBER + 1
+
+    def _answer(self, version: int, correlation_id: int, session: _Session, found: _Found) -> Answer:
+        session.number = self._next_number()
+        session.answered_ms = self._clock.monotonic_ms()
+        results = list(found.results.values())
+        parts = encode_response(version, correlation_id, results, session_id=session.number)
+        return Answer(parts, found.size + 64, found.is_urgent)

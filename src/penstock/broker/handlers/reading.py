@@ -1,0 +1,145 @@
+"""Who fetches, and what that one may see of a partition: everything visible, everything committed, or everything.
+
+One object for each request; the fetch handler asks it where a partition ends, to read, and to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from penstock.errors import ApiError, Code
+from penstock.ids import BrokerId
+from penstock.protocol.fetch import FetchPartition, FetchResult
+from penstock.replication.following import Position
+from penstock.replication.leadership import Heard
+from penstock.replication.partition import Partition
+from penstock.replication.waiting import Waiter
+from penstock.storage.contract import NOTHING, Slice
+
+NO_REPLICA = -1
+_NO_RECORDS = NOTHING._replace(aborted=[])
+"""Nothing, for a reader that is told of aborted transactions: there are none in it."""
+
+Nearest = Callable[[Partition, str], int]
+"""The replica that a client in a rack should read from, NO_REPLICA if that is the leader."""
+
+
+class Sight(NamedTuple):
+    """A partition as it was before it was read: while it stays so, reading it again shows the same."""
+
+    end: int
+    """What could be seen of it."""
+    high_watermark: int
+    start: int
+    term: int
+    leader_epoch: int
+
+    @classmethod
+    def of(cls, partition: Partition, end: int) -> Sight:
+        log_start = partition.log.start_offset
+        return cls(end, partition.high_watermark, log_start, partition.term, partition.leader_epoch)
+
+
+class Reading(Protocol):
+    """What one fetch sees."""
+
+    def end_of(self, partition: Partition) -> int:
+        """What can be seen of the partition now ends here."""
+        ...
+
+    async def read(self, partition: Partition, wanted: FetchPartition, room: int, *, is_first: bool) -> FetchResult:
+        """At most `room` bytes, or one batch if this is the first partition that has something."""
+        ...
+
+    def park(self, partition: Partition, waiter: Waiter) -> None:
+        """Has `waiter` told when there is more to see."""
+        ...
+
+
+class ClientReading:
+    """A consumer: reads from the leader, or from the replica in its rack that the leader has sent it to (KIP-392)."""
+
+    def __init__(self, *, committed_only: bool, rack: str, nearest: Nearest) -> None:
+        self._committed_only = committed_only
+        self._rack = rack
+        self._nearest = nearest
+
+    def end_of(self, partition: Partition) -> int:
+        return partition.last_stable_offset if self._committed_only else partition.high_watermark
+
+    async def read(self, partition: Partition, wanted: FetchPartition, room: int, *, is_first: bool) -> FetchResult:
+        partition.check_epoch(wanted.current_leader_epoch)
+        if partition.leadership is None and not self._rack:
+            raise ApiError(Code.NOT_LEADER_OR_FOLLOWER)
+        preferred = NO_REPLICA
+        if self._rack and partition.leadership is not None:
+            preferred = self._nearest(partition, self._rack)
+        high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
+        found = _NO_RECORDS if self._committed_only else NOTHING
+        if (is_first or room > 0) and preferred == NO_REPLICA:
+            read = await partition.read(
+                wanted.fetch_offset, min(wanted.max_bytes, room), committed_only=self._committed_only
+            )
+            if read.size <= room or is_first:
+                found = read
+        return _result(partition, wanted, high_watermark, last_stable_offset, found, preferred)
+
+    def park(self, partition: Partition, waiter: Waiter) -> None:
+        partition.park(waiter, committed_only=self._committed_only)
+
+
+class FollowerReading:
+    """Another broker: sees everything, and by asking says what it has."""
+
+    def __init__(self, follower: BrokerId, heard: Heard, may_have_caught_up: Callable[[], None]) -> None:
+        self._follower = follower
+        self._heard = heard
+        self._may_have_caught_up = may_have_caught_up
+
+    def end_of(self, partition: Partition) -> int:
+        return partition.log.end_offset
+
+    async def read(self, partition: Partition, wanted: FetchPartition, room: int, *, is_first: bool) -> FetchResult:
+        partition.check_epoch(wanted.current_leader_epoch)
+        asked = Position(wanted.fetch_offset, wanted.last_fetched_epoch)
+        divergence = partition.fetched_by(self._follower, asked, self._heard)
+        high_watermark = partition.high_watermark
+        if divergence is not None:
+            result = _result(partition, wanted, high_watermark, high_watermark, NOTHING)
+            return result._replace(diverging=divergence)
+        leadership = partition.leadership
+        if leadership is not None and self._follower not in leadership.in_sync:
+            self._may_have_caught_up()
+        found = NOTHING
+        if (is_first or room > 0) and wanted.fetch_offset != partition.log.end_offset:
+            read = await partition.read_for_follower(wanted.fetch_offset, min(wanted.max_bytes, room))
+            if read.size <= room or is_first:
+                found = read
+        return _result(partition, wanted, high_watermark, high_watermark, found)
+
+    def park(self, partition: Partition, waiter: Waiter) -> None:
+        partition.park_follower(waiter)
+
+
+def _result(
+    partition: Partition,
+    wanted: FetchPartition,
+    high_watermark: int,
+    last_stable_offset: int,
+    found: Slice,
+    preferred: int = NO_REPLICA,
+) -> FetchResult:
+    return FetchResult(
+        wanted.topic,
+        wanted.topic_id,
+        wanted.index,
+        0,
+        high_watermark,
+        last_stable_offset,
+        partition.log.start_offset,
+        found.aborted,
+        preferred,
+        found.parts,
+        found.size,
+    )

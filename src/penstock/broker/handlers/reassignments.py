@@ -1,0 +1,146 @@
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: who shall lead, and where replicas are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.broker.context import RequestContext
+from penstock.broker.handlers.committing import not_written, results_or_failure
+from penstock.cluster.controller import Controller
+from penstock.config.broker import Limits
+from penstock.errors import ApiError, Code, CoordinationError
+from penstock.ids import BrokerId, TopicPartition
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from penstock.protocol.messages.elect_leaders import (
+    PREFERRED,
+    UNCLEAN,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from penstock.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+Results = Mapping[TopicPartition, ApiError | None]
+
+
+class ReassignmentHandlers:
+    """Answers requests about leaders and replicas of single partitions."""
+
+    def __init__(self, controller: Controller, limits: Limits) -> None:
+        self._controller = controller
+        self._topics_max = limits.topics_per_request
+
+    async def elect_leaders(self, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+        if request.election_type not in (PREFERRED, UNCLEAN):
+            return ElectLeadersResponse(error_code=Code.INVALID_REQUEST)
+        wanted = None
+        if request.topic_partitions is not None:
+            if self._too_many(request.topic_partitions):
+                return ElectLeadersResponse(error_code=Code.INVALID_REQUEST)
+            wanted = _addresses((topic.topic, topic.partitions) for topic in request.topic_partitions)
+        try:
+            results = await self._controller.elect_leaders(wanted, is_unclean=request.election_type == UNCLEAN)
+        except CoordinationError as error:
+            failure = not_written(error)
+            if wanted is None:
+                # Nobody can say which partitions would have been in the answer.
+                return ElectLeadersResponse(error_code=failure.code)
+            results = dict.fromkeys(wanted, failure)
+        return ElectLeadersResponse(
+            replica_election_results=tuple(
+                ReplicaElectionResult(
+                    topic=topic,
+                    partition_result=tuple(
+                        PartitionResult(partition_id=index, error_code=code, error_message=message)
+                        for index, code, message in partitions
+                    ),
+                )
+                for topic, partitions in _by_topic(results)
+            )
+        )
+
+    async def alter_reassignments(
+        self, request: AlterPartitionReassignmentsRequest, context: RequestContext
+    ) -> AlterPartitionReassignmentsResponse:
+        allowed = request.allow_replication_factor_change
+        if self._too_many(request.topics):
+            return AlterPartitionReassignmentsResponse(
+                allow_replication_factor_change=allowed,
+                error_code=Code.INVALID_REQUEST,
+                error_message=f"limits.topics_per_request allows {self._topics_max} topics.",
+            )
+        targets = {
+            TopicPartition(topic.name, partition.partition_index): None
+            if partition.replicas is None
+            else tuple(map(BrokerId, partition.replicas))
+            for topic in request.topics
+            for partition in topic.partitions
+        }
+        results = await results_or_failure(
+            self._controller.reassign_partitions(targets, may_change_factor=allowed), targets
+        )
+        return AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=allowed,
+            responses=tuple(
+                ReassignableTopicResponse(
+                    name=topic,
+                    partitions=tuple(
+                        ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message)
+                        for index, code, message in partitions
+                    ),
+                )
+                for topic, partitions in _by_topic(results)
+            ),
+        )
+
+    async def list_reassignments(
+        self, request: ListPartitionReassignmentsRequest, context: RequestContext
+    ) -> ListPartitionReassignmentsResponse:
+        image = self._controller.image
+        if request.topics is None:
+            asked: Mapping[str, Iterable[int] | None] = dict.fromkeys(image.topics)
+        else:
+            asked = {topic.name: topic.partition_indexes for topic in request.topics}
+        found: list[OngoingTopicReassignment] = []
+        for name, indexes in asked.items():
+            topic = image.topics.get(name)
+            moving = [
+                OngoingPartitionReassignment(
+                    partition_index=partition.index,
+                    replicas=partition.replicas,
+                    adding_replicas=partition.adding,
+                    removing_replicas=partition.removing,
+                )
+                for partition in (topic.partitions if topic is not None else ())
+                if partition.is_moving and (indexes is None or partition.index in indexes)
+            ]
+            if moving:
+                found.append(OngoingTopicReassignment(name=name, partitions=tuple(moving)))
+        return ListPartitionReassignmentsResponse(topics=tuple(found))
+
+    def _too_many(self, topics: tuple[object, ...]) -> bool:
+        return len(topics) > self._topics_max
+
+
+def _addresses(topics: Iterable[tuple[str, Iterable[int]]]) -> list[TopicPartition]:
+    return list(dict.fromkeys(TopicPartition(topic, index) for topic, indexes in topics for index in indexes))
+
+
+def _by_topic(results: Results) -> list[tuple[str, list[tuple[int, int, str | None]]]]:
+    """Partition, error code and message of each result, under the topic."""
+    topics: dict[str, list[tuple[int, int, str | None]]] = {}
+    for at, error in results.items():
+        answer = (at.partition, 0, None) if error is None else (at.partition, int(error.code), str(error))
+        topics.setdefault(at.topic, []).append(answer)
+    return list(topics.items())

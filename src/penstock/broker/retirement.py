@@ -1,0 +1,113 @@
+"""What becomes of retired partitions: their records go when their time is over and every group has read them, and then
+the partition itself. Each is looked after by the broker that leads it; `cluster/retiring.py` has the rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from penstock.broker.readers import Readers
+from penstock.cluster.controller import Controller
+from penstock.cluster.draft import Draft
+from penstock.cluster.retiring import Remains, may_go, without_last
+from penstock.errors import PenstockError
+from penstock.logs import fields
+from penstock.records.batch import HEADER_BYTES, read_header
+from penstock.replication.partition import Partition
+from penstock.replication.replicas import Replicas
+from penstock.replication.statelog import content_of
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES = 1 << 20
+
+
+class Retirement:
+    """One loop, with a name and a stop."""
+
+    def __init__(self, controller: Controller, replicas: Replicas, readers: Readers, every_ms: int) -> None:
+        self._controller = controller
+        self._replicas = replicas
+        self._readers = readers
+        self._every_s = every_ms / 1000
+        self._stop = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop().create_task(self._run(), name="retired partitions")
+
+    async def close(self) -> None:
+        self._stop.set()
+        if self._loop is not None:
+            await self._loop
+
+    async def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                await asyncio.wait_for(self._stop.wait(), self._every_s)
+            except TimeoutError:
+                # The last of a topic first: then the one before it is the last.
+                for partition in sorted(self._retired(), key=lambda found: -found.topic_partition.partition):
+                    if not self._stop.is_set():
+                        await self._look_after(partition)
+
+    def _retired(self) -> list[Partition]:
+        return [found for found in self._replicas if found.log.successor is not None and found.leadership is not None]
+
+    async def _look_after(self, partition: Partition) -> None:
+        try:
+            await self._look_at(partition)
+        except (PenstockError, OSError) as error:
+            logger.error(
+                "a retired partition could not be looked after",
+                extra=fields(log=str(partition.topic_partition), error=str(error)),
+            )
+
+    async def _look_at(self, partition: Partition) -> None:
+        at, log = partition.topic_partition, partition.log
+        committed = await self._readers.committed(at)
+        if committed is None:
+            return
+        unread = {group: offset for group, offset in committed.items() if await has_unread(partition, offset)}
+        await log.apply_retention(min(unread.values(), default=None))
+        remains = Remains(log.start_offset, log.end_offset, log.first_unstable_offset is not None, unread)
+
+        def decide(draft: Draft) -> bool:
+            topic = draft.topics.get(at.topic)
+            if topic is None or topic.id != log.topic_id or not may_go(topic, at.partition, remains):
+                return False
+            draft.put_topic(without_last(topic))
+            return True
+
+        topic = self._controller.image.topics.get(at.topic)
+        if topic is not None and may_go(topic, at.partition, remains) and await self._controller.change(decide):
+            logger.info("a retired partition is gone", extra=fields(log=str(at)))
+
+
+async def has_unread(partition: Partition, offset: int) -> bool:
+    """Whether a reader that goes on at `offset` would be given a record.
+
+    Markers are given to nobody, and aborted records are not missed by anybody: a client that has read all there is
+    may have committed an offset before them.
+    """
+    position = max(offset, partition.log.start_offset)
+    while position < partition.high_watermark:
+        found = await partition.read(position, _READ_BYTES)
+        data = memoryview(b"".join(content_of(found)))
+        aborted = sorted(partition.log.aborted_transactions(position, found.end_offset), key=lambda each: -each[1])
+        leaving_out: set[int] = set()
+        at = 0
+        while at + HEADER_BYTES <= len(data):
+            header = read_header(data, at)
+            while aborted and aborted[-1].first_offset <= header.last_offset:
+                leaving_out.add(aborted.pop().producer_id)
+            if header.is_control:
+                leaving_out.discard(header.producer_id)
+            elif header.last_offset >= position and not (header.is_transactional and header.producer_id in leaving_out):
+                return True
+            position = max(position, header.next_offset)
+            at += header.size
+        if at == 0:
+            break
+    return False

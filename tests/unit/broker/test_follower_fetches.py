@@ -1,0 +1,232 @@
+"""Sessions of followers: what a fetch need not name again, what is answered, and what is heard of whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from penstock.broker.handlers.fetch import FetchHandler
+from penstock.broker.handlers.reading import NO_REPLICA
+from penstock.clock import ManualClock
+from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
+from penstock.config.broker import Limits, LogSettings
+from penstock.errors import ApiError, Code
+from penstock.ids import BrokerId
+from penstock.protocol.fetch import FetchPartition, FetchRequest
+from penstock.protocol.replica_fetch import VERSION, ReplicaResult, decode_response
+from penstock.replication.leadership import LagRules
+from penstock.replication.partition import ALL_IN_SYNC, Partition
+from penstock.replication.replicas import Replicas
+from penstock.replication.tenure import Tenure
+from penstock.storage.memory import MemoryEngine
+from support.logs import AT, NOW_MS, TOPIC_ID, batch, settings
+
+ME, OTHER = BrokerId(1), BrokerId(2)
+LONG_MS = 60_000
+"""A wait that a test never sits out."""
+LAG_MS = 1_000
+FOLLOWED_WITHIN_MS = 500
+PARTITIONS = 3
+
+
+class Leader:
+    """A broker that leads three partitions, and one follower's side of the talk with it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(NOW_MS)
+        self.lease_until_ms = float("inf")
+        tenure = Tenure(self.clock, lambda: self.lease_until_ms, FOLLOWED_WITHIN_MS)
+        engine = MemoryEngine(LogSettings(), Limits(), self.clock)
+        rules = LagRules(max_ms=LAG_MS, max_messages=0)
+        self.replicas = Replicas(ME, {"segmented": engine}, lambda topic, image: settings(), tenure, rules)
+        partitions = tuple(PartitionImage(index, ME, 0, (ME, OTHER), (ME, OTHER)) for index in range(PARTITIONS))
+        self.topic = TopicImage(AT.topic, TOPIC_ID, partitions)
+        brokers = {id: BrokerInfo(id, "127.0.0.1", 9092) for id in (ME, OTHER)}
+        self.image = MetadataImage(1, "cluster", brokers, ME, {AT.topic: self.topic}, {TOPIC_ID: AT.topic})
+        limits = Limits(idle_connection_ms=LONG_MS)
+        self.handler = FetchHandler(self.replicas, limits, self.clock, lambda partition, rack: NO_REPLICA, lambda: None)
+        self.number = 0
+
+    def __getitem__(self, index: int) -> Partition:
+        return self.replicas.find(AT.topic, index)
+
+    async def append(self, index: int) -> None:
+        await self[index].append(memoryview(batch(b"value")), ALL_IN_SYNC)
+
+    async def change(self, index: int, epoch: int) -> None:
+        """The metadata begins another epoch of a partition."""
+        partitions = tuple(
+            replace(each, leader_epoch=epoch) if each.index == index else each for each in self.topic.partitions
+        )
+        topic = replace(self.topic, partitions=partitions)
+        self.replicas.change(self.image, replace(self.image, version=2, topics={AT.topic: topic}))
+        await self.replicas.applied()
+
+    async def fetch(
+        self,
+        *named: tuple[int, int],
+        forgotten: tuple[int, ...] = (),
+        epoch: int = 0,
+        number: int | None = None,
+        wait_ms: int = 0,
+    ) -> dict[int, ReplicaResult]:
+        """The results of a fetch that names partitions with their offsets; an error of the whole as AssertionError."""
+        number = self.number if number is None else number
+        request = FetchRequest(
+            OTHER,
+            wait_ms,
+            1,
+            1 << 20,
+            0,
+            number,
+            1 if number else 0,
+            [
+                FetchPartition(None, TOPIC_ID.bytes, index, epoch, offset, 0 if offset else -1, 0, 1 << 20)
+                for index, offset in named
+            ],
+            [(None, TOPIC_ID.bytes, index) for index in forgotten],
+            "",
+        )
+        answer = await self.handler.fetch(VERSION, 7, request)
+        frame = b"".join(bytes(part) for part in answer.parts)
+        code, self.number, results = decode_response(memoryview(frame)[9:])
+        assert code == 0, Code(code)
+        return {result.index: result for result in results}
+
+
+@pytest.fixture
+async def leader() -> AsyncIterator[Leader]:
+    made = Leader()
+    await made.replicas.open(made.image)
+    await made.replicas.begin()
+    yield made
+    await made.replicas.close()
+
+
+async def everything(leader: Leader) -> dict[int, ReplicaResult]:
+    return await leader.fetch(*((index, 0) for index in range(PARTITIONS)))
+
+
+async def test_what_is_not_named_again_is_still_followed_and_its_news_are_answered(leader: Leader) -> None:
+    assert (await everything(leader)).keys() == {0, 1, 2}
+    assert await leader.fetch() == {}
+    await leader.append(1)
+    found = await leader.fetch()
+    assert found.keys() == {1} and len(found[1].records)
+    found = await leader.fetch((1, 1))
+    assert found.keys() == {1} and found[1].high_watermark == 1
+
+
+async def test_a_fetch_that_waits_is_answered_when_something_grows_that_it_does_not_name(leader: Leader) -> None:
+    await everything(leader)
+    fetch = asyncio.ensure_future(leader.fetch(wait_ms=LONG_MS))
+    await asyncio.sleep(0)
+    await leader.append(2)
+    assert (await fetch).keys() == {2}
+
+
+async def test_records_that_were_given_are_given_again_until_the_follower_names_a_later_place(leader: Leader) -> None:
+    await everything(leader)
+    await leader.append(0)
+    for _ in range(3):
+        assert len((await leader.fetch())[0].records)
+    assert leader[0].high_watermark == 0
+
+
+async def test_a_watermark_that_rises_by_another_is_told_with_the_next_answer(leader: Leader) -> None:
+    await everything(leader)
+    await leader.append(0)
+    await leader.fetch()
+    await leader.fetch((0, 1))
+    leader[0].lead(
+        ME, PartitionImage(0, ME, 0, (ME, OTHER), (ME,)), frozenset({ME, OTHER}), LagRules(max_ms=0, max_messages=0)
+    )
+    await leader.append(0)
+    await leader.append(1)
+    assert (await leader.fetch()).keys() == {0, 1}
+
+
+async def test_what_is_forgotten_is_not_answered_any_more(leader: Leader) -> None:
+    await everything(leader)
+    await leader.fetch(forgotten=(1,))
+    await leader.append(1)
+    assert await leader.fetch() == {}
+    assert len((await leader.fetch((1, 0)))[1].records)
+
+
+async def test_a_fetch_that_does_not_repeat_the_last_number_is_told_so(leader: Leader) -> None:
+    await everything(leader)
+    with pytest.raises(AssertionError, match="FETCH_SESSION_ID_NOT_FOUND"):
+        await leader.fetch(number=leader.number + 1)
+    assert (await leader.fetch((0, 0), number=0)).keys() == {0}
+
+
+async def test_a_follower_whose_records_are_all_past_retention_is_told_where_to_begin(leader: Leader) -> None:
+    await leader.append(0)
+    await leader.append(0)
+    await leader.fetch((0, 2))
+    await leader[0].trim(2)
+    found = (await leader.fetch((0, 0), number=0))[0]
+    assert (found.error_code, found.log_start_offset) == (Code.OFFSET_OUT_OF_RANGE, 2)
+
+
+async def test_another_epoch_is_an_error_for_who_followed_in_the_old_one(leader: Leader) -> None:
+    await everything(leader)
+    fetch = asyncio.ensure_future(leader.fetch(wait_ms=LONG_MS))
+    await asyncio.sleep(0)
+    await leader.change(1, epoch=1)
+    found = await fetch
+    assert {index: result.error_code for index, result in found.items()} == {1: Code.FENCED_LEADER_EPOCH}
+    assert (await leader.fetch(forgotten=(1,))) == {}
+    assert (await leader.fetch((1, 0), epoch=1))[1].error_code == 0
+
+
+async def test_who_has_all_and_goes_on_fetching_is_in_sync_however_long_nothing_comes(leader: Leader) -> None:
+    await everything(leader)
+    for _ in range(5):
+        leader.clock.advance(LAG_MS - 100)
+        await leader.fetch()
+    await leader.append(0)
+    leadership = leader[0].leadership
+    assert leadership is not None
+    assert leadership.proposal(1, leader.clock.monotonic_ms()) is None
+    leader.clock.advance(LAG_MS + 1)
+    await leader.fetch()
+    assert leadership.proposal(1, leader.clock.monotonic_ms()) == {ME}
+
+
+async def test_a_leader_past_its_lease_leads_what_is_heard_to_be_followed_and_nothing_else(leader: Leader) -> None:
+    await everything(leader)
+    leader.lease_until_ms = 0.0
+    leader.clock.advance(FOLLOWED_WITHIN_MS * 2)
+    await leader.fetch()
+    leader.clock.advance(1)
+    await leader.fetch(forgotten=(1,))
+    leader.clock.advance(FOLLOWED_WITHIN_MS - 10)
+    await leader.fetch()
+    await leader.fetch()
+    leader.clock.advance(20)
+    leader[0].check_leads()
+    with pytest.raises(ApiError, match="is led by"):
+        leader[1].check_leads()
+
+
+async def test_a_session_that_was_given_up_is_not_heard_any_more(leader: Leader) -> None:
+    await everything(leader)
+    old = asyncio.ensure_future(leader.fetch(wait_ms=LONG_MS))
+    await asyncio.sleep(0)
+    await leader.append(0)
+    assert len((await old)[0].records)
+    number = leader.number
+    stuck = asyncio.ensure_future(leader.fetch((0, 0), wait_ms=LONG_MS, forgotten=(0,)))
+    await asyncio.sleep(0)
+    await leader.fetch((0, 1), (1, 0), (2, 0), number=0)
+    await stuck
+    assert leader[0].high_watermark == 1
+    assert leader[0].leadership is not None
+    assert leader[0].leadership.end_of(OTHER) == 1
+    with pytest.raises(AssertionError, match="FETCH_SESSION_ID_NOT_FOUND"):
+        await leader.fetch(number=number)
