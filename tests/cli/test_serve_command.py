@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -12,7 +13,8 @@ from subprocess import CompletedProcess
 import pytest
 
 from support.broker_process import BrokerProcess
-from support.programs import PENSTOCK, run
+from support.programs import PENSTOCK, dying_with_us, environment, run
+from support.waiting import until
 from support.wire import Wire, batch_of
 
 BrokerFactory = Callable[..., BrokerProcess]
@@ -42,6 +44,18 @@ def test_a_signal_stops_the_broker_cleanly(new_broker: BrokerFactory, topic: str
     broker.start()
     with Wire(broker.address) as wire:
         assert b"kept" in wire.fetch(topic, 0)["records"]
+
+
+def test_a_broker_that_waits_for_its_cluster_can_be_stopped(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        coordinator = f"zk://127.0.0.1:{mute.getsockname()[1]}/penstock"
+        command = [PENSTOCK, "serve", "--data", str(tmp_path), "--listen", "127.0.0.1:0", "--coordinator", coordinator]
+        process = subprocess.Popen(dying_with_us(command), stderr=subprocess.PIPE, env=environment())
+        until((tmp_path / "lock").exists, "the broker holds its folder")
+        process.terminate()
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert b"stopped before it was ready" in said
 
 
 def test_the_welcome_names_what_can_be_tried(broker: BrokerProcess) -> None:

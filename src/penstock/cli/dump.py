@@ -16,8 +16,13 @@ from penstock.errors import CoordinationError
 
 KNOWN = (
     ".log, .index, .timeindex, .aborted and .producers of a segment; epochs, partition.json, compaction.json,"
-    " checkpoint.json, coordination.db, meta.json"
+    " checkpoint.json, coordination.db, meta.json, life.json"
 )
+# The files that describe the whole folder, and what each of them says at least.
+_FOLDER_FILES = {
+    "meta.json": frozenset({"format", "broker_id", "cluster_id"}),
+    "life.json": frozenset({"boot", "is_clean", "is_whole"}),
+}
 _TIMES = ("base_timestamp", "max_timestamp", "timestamp", "last_seen", "at")
 
 
@@ -48,8 +53,8 @@ def _reader_of(path: Path, records: bool) -> Callable[[], Iterator[Mapping[str, 
 
     if path.name == "coordination.db":
         return lambda: _nodes(path)
-    if path.name == "meta.json":
-        return lambda: _meta(path)
+    if path.name in _FOLDER_FILES:
+        return lambda: _described(path, _FOLDER_FILES[path.name])
     return reader_of(path, with_records=records)
 
 
@@ -81,10 +86,10 @@ def _nodes(path: Path) -> Iterator[Mapping[str, object]]:
         yield {"damage": str(error)}
 
 
-def _meta(path: Path) -> Iterator[Mapping[str, object]]:
+def _described(path: Path, keys: frozenset[str]) -> Iterator[Mapping[str, object]]:
     try:
         data = json_format.loads(path.read_bytes())
-        if not isinstance(data, dict) or not {"format", "broker_id", "cluster_id"} <= data.keys():
+        if not isinstance(data, dict) or not keys <= data.keys():
             raise ValueError("not the description of a data folder")
         yield data
     except ValueError as error:

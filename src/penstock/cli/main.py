@@ -24,6 +24,7 @@ COMMANDS = {
     "serve": "penstock.cli.serve:serve",
     "topic": "penstock.cli.topic:app",
     "group": "penstock.cli.group:app",
+    "broker": "penstock.cli.broker:app",
     "send": "penstock.cli.send:send",
     "tail": "penstock.cli.tail:tail",
     "config": "penstock.cli.config:app",

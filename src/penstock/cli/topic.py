@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli import topic_retiring
 from penstock.cli.client import TIMEOUT_S, admin, metadata, reason_of, saying, topic_of
 from penstock.cli.deletion import confirm, report_deletion
 from penstock.cli.failure import CommandError
@@ -102,6 +103,11 @@ def describe(context: typer.Context, names: Names, bootstrap: Bootstrap = None, 
         columns = ("partition", "leader", "earliest", "latest", "records")
         rows = [[each[column] for column in columns] for each in topic["partitions"]]
         show_table(columns, rows, right=columns)
+        for each in topic["partitions"]:
+            if each["successor"] is not None:
+                waiting = f"; not read to the end by {', '.join(each['behind'])}" if each["behind"] else ""
+                retired = f"partition {each['partition']} is retired: new messages go to {each['successor']}{waiting}"
+                typer.echo(retired)
         if topic["settings"]:
             typer.echo()
             settings = [(each["key"], each["value"], each["origin"]) for each in topic["settings"]]
@@ -117,6 +123,8 @@ def _described(client: AdminClient, name: str, topic: TopicMetadata) -> dict[str
         earliest = _offsets(client, name, topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         latest = _offsets(client, name, topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         settings = _settings(client, name)
+    successors = topic_retiring.retired_of(client, name)
+    behind = topic_retiring.behind(client, name, {index: latest[index] for index in successors if index in latest})
     partitions = [
         {
             "partition": number,
@@ -125,6 +133,9 @@ def _described(client: AdminClient, name: str, topic: TopicMetadata) -> dict[str
             "latest": latest[number],
             # Offsets between the ends: compaction may have taken some of the records away.
             "records": latest[number] - earliest[number],
+            # Who takes new messages in its place, and which groups it is kept for.
+            "successor": successors.get(number),
+            "behind": behind.get(number, []),
         }
         for number in sorted(topic.partitions)
     ]
@@ -223,7 +234,7 @@ def add_partitions(
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
-    """Give a topic more partitions; it never gets fewer. Keys may land elsewhere than before."""
+    """Give a topic more partitions. Keys may land elsewhere than before."""
     from confluent_kafka.admin import NewPartitions
 
     if (total is None) == (add is None):
@@ -238,6 +249,38 @@ def add_partitions(
         show_json({"topic": name, "before": before, "partitions": wanted})
     else:
         typer.echo(f"topic {name} has {_partitions(wanted)}, before it had {before}")
+
+
+@app.command("retire-partitions")
+def retire_partitions(
+    context: typer.Context,
+    name: Name,
+    partitions: Annotated[
+        str, typer.Option("--partitions", metavar="3,4", help="The last ones of the topic, separated by commas.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")] = False,
+    bootstrap: Bootstrap = None,
+    json: Json = False,
+) -> None:
+    """Let partitions run out: they take no new messages, and go when they have been read and their time is over."""
+    wanted = topic_retiring.parse_partitions(partitions)
+    at = bootstrap_of(context, bootstrap)
+    client = admin(at)
+    topic = topic_of(metadata(client, at), name)
+    before = topic_retiring.retired_of(client, name)
+    successors = topic_retiring.planned(topic, before, wanted)
+    topic_retiring.put_retired(client, name, successors, only_check=dry_run)
+    if json:
+        chosen = {str(index): successors[index] for index in wanted}
+        show_json({"topic": name, "retired": chosen, "dry_run": dry_run})
+        return
+    for index in wanted:
+        verb = "would go" if dry_run else "go"
+        typer.echo(f"{name}: new messages for partition {index} {verb} to partition {successors[index]}")
+    if not dry_run:
+        typer.echo(
+            f"what is in {'it' if len(wanted) == 1 else 'them'} can be read as before; see: topic describe {name}"
+        )
 
 
 def _partitions(count: int) -> str:

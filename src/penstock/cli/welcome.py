@@ -2,20 +2,73 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.cli.child import Child
+from penstock.cli.options import DEFAULT_BOOTSTRAP
+from penstock.cli.siblings import addresses
+
 
 def welcome(kafka: str, http: str, data: str) -> str:
     """Where the broker listens, where it keeps its data, and what to try first."""
-    at = "" if kafka == "127.0.0.1:9092" else f" -b {kafka}"
+    at = reached_at(kafka)
     return f"""\
 Penstock is ready.
   Kafka clients   {kafka}
   health, metrics http://{http}
   data            {data}
 
-Try, in another terminal:
+{what_to_try()}
   penstock topic create orders --partitions 3{at}
   penstock send orders "hello"{at}
   penstock tail orders --follow{at}
 or with any Kafka client, such as:
   kcat -b {kafka} -t orders -C
 Ctrl-C stops the broker."""
+
+
+def welcome_to_several(brokers: Sequence[Child], data: str) -> str:
+    """The same for the brokers of one supervisor."""
+    kafka = [addresses(broker)[0] for broker in brokers]
+    at = reached_at(kafka[0])
+    return f"""\
+Penstock is ready: {len(brokers)} brokers.
+{table(brokers)}
+  Kafka clients   {",".join(kafka)}
+  data            {data}
+
+{what_to_try()}
+  penstock broker list{at}
+  penstock topic create orders --partitions {2 * len(brokers)}{at}
+  penstock send orders "hello"{at}
+  penstock tail orders --follow{at}
+or with any Kafka client, such as:
+  kcat -b {kafka[0]} -t orders -C
+Ctrl-C stops the brokers one after another; once more, and they are killed."""
+
+
+def reached_at(kafka: str) -> str:
+    """What `penstock` commands are told to reach a broker."""
+    return "" if kafka == DEFAULT_BOOTSTRAP else f" -b {kafka}"
+
+
+def what_to_try() -> str:
+    """What commands to try are headed with; the command may have to be brought into reach first."""
+    heading = "Try, in another terminal:"
+    activate = Path(sys.prefix) / "bin" / "activate"
+    if shutil.which("penstock") is not None or not activate.exists():
+        return heading
+    here = Path.cwd()
+    return f"{heading}\n  source {activate.relative_to(here) if activate.is_relative_to(here) else activate}"
+
+
+def table(brokers: Sequence[Child]) -> str:
+    """Where each broker is found, a line each."""
+    rows = [(broker.name, *addresses(broker), f"pid {broker.pid}") for broker in brokers]
+    kafka_width, http_width = (max(len(row[column]) for row in rows) for column in (1, 2))
+    return "\n".join(
+        f"  {name:<16}{kafka:<{kafka_width}}   http://{http:<{http_width}}   {pid}" for name, kafka, http, pid in rows
+    )
