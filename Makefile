@@ -8,7 +8,7 @@ STAMP   := $(VENV)/.installed
 PYTEST  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run test check format bench bench-quick simulate chaos-kill chaos-groups chaos-transactions clean
+.PHONY: help setup setup-test run cluster test check format bench bench-quick bench-cluster simulate chaos chaos-kill chaos-groups chaos-transactions clean
 
 help: ## Show what can be done
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -20,8 +20,11 @@ setup-test: $(STAMP)-test ## Also what tests and benchmarks need: their librarie
 run: setup ## Start a broker on loopback with its data under ./data
 	@$(BIN)/penstock serve --data $(DATA)
 
-test: setup-test ## Run every test
-	$(BIN)/pytest $(PYTEST)
+cluster: $(STAMP)-cluster ## Start ZooKeeper and three brokers on loopback with their data under ./data/cluster
+	@$(BIN)/python -m penstock.cli.cluster --data $(DATA)/cluster
+
+test: setup-test ## Run every test, file by file on two cores
+	$(BIN)/pytest -n 2 --dist loadfile $(PYTEST)
 
 check: setup-test ## Lint, types, import rules: under two minutes
 	$(BIN)/ruff check src tests bench
@@ -39,8 +42,14 @@ bench: setup-test ## Measure Penstock beside Kafka, RabbitMQ, NATS and Redis (ab
 bench-quick: setup-test ## Measure Penstock beside Kafka (about 6 minutes)
 	$(BIN)/python -m bench --quick
 
+bench-cluster: setup-test ## Measure three brokers beside three nodes of Kafka: failover, throughput, recovery (about 12 minutes)
+	$(BIN)/python -m bench.clusters
+
 simulate: setup-test ## A thousand simulated clusters with seeded failures (under a minute)
 	$(BIN)/python -m tests.simulation --seeds 1000
+
+chaos: setup-test ## Brokers are killed, stopped, cut off, restarted, their disks full and slow, under load (about 6 minutes)
+	$(BIN)/python -m tests.chaos
 
 chaos-kill: setup-test ## Kill a broker under load, again and again, and count the messages
 	$(BIN)/python -m tests.durability.kill_rounds
@@ -61,6 +70,11 @@ $(BIN)/python:
 
 $(STAMP): $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(STAMP)-cluster: $(STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[cluster]'
+	@test -e /usr/share/java/zookeeper.jar || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq zookeeper; }
 	@touch $@
 
 $(STAMP)-test: $(STAMP)

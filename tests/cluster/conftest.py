@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 from penstock.clock import SystemClock
 from penstock.cluster.zookeeper import ZooKeeperCoordination
+from penstock.errors import ConflictError, CoordinationError
+from support.waiting import PATIENCE_S
 from support.zookeeper import TICK_MS, Ensemble, ZooKeeperProcess
+
+from .members import LEASE_MS, Member
 
 SESSION_MS = 3_000
 """For tests that wait for the end of a session; the others have the longest that is granted."""
 
+T = TypeVar("T")
+
 Connect = Callable[..., Awaitable[ZooKeeperCoordination]]
+Join = Callable[..., Awaitable[Member]]
+
+
+async def eventually(look: Callable[[], Awaitable[T] | T], what: str) -> T:
+    """The first true value of `look`, on the event loop; a tree that cannot be reached is asked again."""
+    deadline_ms = SystemClock().monotonic_ms() + PATIENCE_S * 1000
+    while SystemClock().monotonic_ms() < deadline_ms:
+        try:
+            found = look()
+            value = await found if isinstance(found, Awaitable) else found
+            if value:
+                return value
+        except ConflictError:
+            raise
+        except CoordinationError:
+            pass
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{what}: not within {PATIENCE_S:g} s")
 
 
 @pytest.fixture
@@ -54,3 +80,19 @@ async def connect(chroot: str) -> AsyncIterator[Connect]:
     yield open_one
     for tree in opened:
         await tree.close()
+
+
+@pytest.fixture
+async def join(zookeeper: ZooKeeperProcess, connect: Connect, tmp_path: Path) -> AsyncIterator[Join]:
+    """Starts what a broker is in a cluster, on a data folder that goes by its number."""
+    members: list[Member] = []
+
+    async def join_one(number: int, *, lease_ms: int = LEASE_MS, **named: Any) -> Member:
+        member = Member(number, await connect(zookeeper.address), tmp_path / f"broker-{number}", lease_ms)
+        members.append(member)
+        await member.join(**named)
+        return member
+
+    yield join_one
+    for member in members:
+        await member.die()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import pytest
 
@@ -23,31 +22,11 @@ from penstock.cluster.coordination import (
 )
 from penstock.cluster.zookeeper import MAX_CHROOT_BYTES, ZooKeeperCoordination
 from penstock.errors import ConflictError, CoordinationError
-from support.waiting import PATIENCE_S
 from support.zookeeper import TICK_MS, Ensemble, ZooKeeperProcess, free_ports
 
-from .conftest import SESSION_MS, Connect
-
-T = TypeVar("T")
+from .conftest import SESSION_MS, Connect, eventually
 
 COMMITS = 15
-
-
-async def eventually(look: Callable[[], Awaitable[T] | T], what: str) -> T:
-    """The first true value of `look`, on the event loop; a tree that cannot be reached is asked again."""
-    deadline_ms = SystemClock().monotonic_ms() + PATIENCE_S * 1000
-    while SystemClock().monotonic_ms() < deadline_ms:
-        try:
-            found = look()
-            value = await found if isinstance(found, Awaitable) else found
-            if value:
-                return value
-        except ConflictError:
-            raise
-        except CoordinationError:
-            pass
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{what}: not within {PATIENCE_S:g} s")
 
 
 class TestTwoConnections:

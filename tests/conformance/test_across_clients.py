@@ -109,7 +109,9 @@ def aiokafka_read(broker: BrokerProcess, topic: str) -> list[Pair]:
 def kcat_write(broker: BrokerProcess, topic: str, codec: str) -> None:
     lines = b"".join(key + b":" + value + b"\n" for key, value in RECORDS)
     kcat = required_program("kcat")
-    done = run([kcat, "-b", broker.kafka, "-P", "-t", topic, "-p", "0", "-K:", "-z", codec], lines)
+    # All in one batch: one that does not get smaller is sent as it is.
+    lingering = ["-X", "linger.ms=200"]
+    done = run([kcat, "-b", broker.kafka, "-P", "-t", topic, "-p", "0", "-K:", "-z", codec, *lingering], lines)
     assert done.returncode == 0, done.stderr
 
 

@@ -27,7 +27,13 @@ _HTTP_LINE = re.compile(r"^  health, metrics http://(\S+)$", re.MULTILINE)
 class BrokerProcess:
     """Starts with `start`, ends with `stop` (SIGTERM) or `kill` (SIGKILL), and can be started again after either."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, object] | None = None,
+        options: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.data = folder / "data"
         self._output = folder / "stdout"
@@ -35,7 +41,9 @@ class BrokerProcess:
         self.settings = dict(settings or {})
         """Of the next start."""
         self._options = list(options)
+        self._env = env
         self._process: subprocess.Popen[bytes] | None = None
+        self._said_before = 0
         self.kafka = _FREE_PORT
         self.http = _FREE_PORT
 
@@ -69,8 +77,13 @@ class BrokerProcess:
 
     def start(self) -> BrokerProcess:
         """Returns when the broker says that it is ready; the ports of the first start are kept."""
+        self.launch()
+        return self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Starts without waiting; it ends with the thread that has called this."""
         assert not self.is_alive
-        said_before = len(self.output)
+        self._said_before = len(self.output)
         command = [PENSTOCK, "serve", "--data", str(self.data), "--listen", self.kafka, "--http", self.http]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
@@ -80,10 +93,13 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
-                env=environment(),
+                env=environment(self._env),
                 # A Ctrl-C in the terminal is for the test run, which then stops the broker.
                 start_new_session=True,
             )
+
+    def wait_until_ready(self) -> BrokerProcess:
+        said_before = self._said_before
 
         def announced() -> tuple[re.Match[str], re.Match[str]] | None:
             if not self.is_alive:

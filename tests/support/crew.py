@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -23,7 +25,6 @@ from confluent_kafka.admin import (
 
 from penstock.groups.reset import RESET_MARK
 from support import group_member
-from support.broker_process import BrokerProcess
 from support.history import Assigned, Committing, Consumed, Event, History, faults
 from support.programs import dying_with_us, environment
 from support.waiting import PATIENCE_S, until
@@ -39,10 +40,18 @@ SETTINGS = {
 _STOP_S = 30
 
 
+class Reachable(Protocol):
+    """A broker, or several."""
+
+    @property
+    def kafka(self) -> str:
+        """Where clients begin: HOST:PORT, or several of them with commas."""
+
+
 class Crew:
     """Members by name. A name that is started again is a new process with the same diary."""
 
-    def __init__(self, broker: BrokerProcess, topic: str, folder: Path, partitions: int = 6) -> None:
+    def __init__(self, broker: Reachable, topic: str, folder: Path, partitions: int = 6) -> None:
         self.broker = broker
         self.topic = topic
         self.group = f"group-of-{topic}"
@@ -50,10 +59,15 @@ class Crew:
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._produced: dict[tuple[int, int], str] = {}
+        self._unplaced: set[tuple[int, str]] = set()
+        """Acknowledged without a word of where: the client concluded it from what became of the next."""
+        self._known: dict[str, tuple[list[Event], int]] = {}
+        """What is known of a member's diary, and how far it is read."""
+        self._seen: Counter[int] = Counter()
         self._stop = threading.Event()
         self._producing: threading.Thread | None = None
         admin = self._admin()
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+        admin.create_topics([NewTopic(topic, partitions)])[topic].result()
 
     def __enter__(self) -> Crew:
         return self
@@ -123,6 +137,21 @@ class Crew:
         """Waits until so many more messages were dealt with."""
         before = len(self.history().consumed)
         until(lambda: len(self.history().consumed) >= before + count, f"{count} more messages", patience_s)
+
+    def wait_for_more_of_each(self, count: int, patience_s: float = PATIENCE_S) -> None:
+        """Waits until so many more messages of every partition were dealt with, for the first time or again."""
+
+        def seen() -> Counter[int]:
+            for name in self._processes:
+                self._events(name)
+            return Counter(self._seen)
+
+        before = seen()
+        until(
+            lambda: min((seen() - before)[partition] for partition in range(self._partitions)) >= count,
+            f"{count} more messages of every partition of {self.topic}",
+            patience_s,
+        )
 
     def wait_for_members(self, *names: str, patience_s: float = PATIENCE_S) -> None:
         """Waits until the group is stable with exactly these members, each with a partition if there are enough."""
@@ -200,7 +229,11 @@ class Crew:
 
     def history(self) -> History:
         events = [event for name in self._processes for event in self._events(name)]
-        return History(dict(self._produced), events)
+        produced = dict(self._produced)
+        if self._unplaced:
+            seen = {(event.partition, event.payload) for event in events if isinstance(event, Consumed)}
+            produced |= {(partition, -1): payload for partition, payload in self._unplaced - seen}
+        return History(produced, events)
 
     def assignments_of(self, name: str) -> list[tuple[int, ...]]:
         return [event.partitions for event in self._events(name) if isinstance(event, Assigned)]
@@ -218,7 +251,17 @@ class Crew:
         return path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
 
     def _events(self, name: str) -> list[Event]:
-        return [event for line in self._lines(name) if (event := _event(name, json.loads(line))) is not None]
+        """All so far; only what is new is read, because it is asked for again and again while diaries grow long."""
+        events, position = self._known.get(name, ([], 0))
+        if self._diary(name).exists():
+            with self._diary(name).open("rb") as diary:
+                diary.seek(position)
+                new = diary.read().rpartition(b"\n")[0]
+            found = [event for line in new.splitlines() if (event := _event(name, json.loads(line))) is not None]
+            self._seen.update(event.partition for event in found if isinstance(event, Consumed))
+            events += found
+            self._known[name] = events, position + (len(new) + 1 if new else 0)
+        return events
 
     def _produce(self, per_second: int) -> None:
         producer = Producer(
@@ -232,8 +275,10 @@ class Crew:
         )
 
         def report(error: KafkaError | None, message: Message) -> None:
-            if error is None:
+            if error is None and message.offset() is not None:
                 self._produced[message.partition(), message.offset()] = message.value().decode()
+            elif error is None:
+                self._unplaced.add((message.partition(), message.value().decode()))
 
         number = 0
         while not self._stop.wait(0.02):

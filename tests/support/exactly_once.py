@@ -80,10 +80,11 @@ def judge(passage: Passage) -> Verdict:
     for output in sorted(passage.outputs, key=lambda output: (output.partition, output.offset)):
         came_out[output.source].append(output.number)
     for partition, numbers in passage.inputs.items():
-        found = Counter(came_out[partition])
-        verdict.lost += sum(number not in found for number in numbers)
-        verdict.doubled += sum(count - 1 for count in found.values())
-        verdict.out_of_order += _disorder(came_out[partition])
+        # The input may hold a number twice, if its producer has sent it anew.
+        wanted, found = Counter(numbers), Counter(came_out[partition])
+        verdict.lost += (wanted - found).total()
+        verdict.doubled += (found - wanted).total()
+        verdict.out_of_order += max(0, _disorder(came_out[partition]) - _disorder(numbers))
     for output in passage.outputs:
         verdict.lost += output.source not in passage.inputs
     tokens = {output.token for output in passage.outputs}

@@ -141,7 +141,7 @@ class Story:
                 self._carry_out(self._shard.pause(GROUP, self._pause, self._now_ms), "")
             case [topic, "is", "deleted"]:
                 self._set_partitions(topic, 0)
-                self._carry_out(self._shard.forget_topics(topic.__eq__), "")
+                self._carry_out(self._shard.forget_partitions(lambda at: at.topic == topic), "")
             case [instance_id, "is", "removed"]:
                 self._leave([Leaver("", instance_id)], [instance_id])
             case [*names, "leave"]:

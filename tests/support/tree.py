@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from penstock.cluster.controller import Controller
 from penstock.cluster.coordination import Change, Coordination
+from penstock.cluster.draft import Draft
 from penstock.cluster.embedded import EmbeddedCoordination
+from penstock.cluster.metadata import BrokerInfo
 from penstock.errors import CoordinationError
 
 Opener = Callable[[], Awaitable[Coordination]]
@@ -21,3 +24,14 @@ class Tree(EmbeddedCoordination):
         if self.is_broken:
             raise CoordinationError("the disk is full")
         return await super().commit(*changes, seen=seen)
+
+
+async def register(controller: Controller, broker: BrokerInfo) -> None:
+    """A broker that is there and the controller, for tests in which none starts."""
+
+    def decide(draft: Draft) -> None:
+        if draft.brokers.get(broker.id) != broker:
+            draft.put_broker(broker)
+            draft.put_controller(broker.id, 1)
+
+    await controller.change(decide)

@@ -1,0 +1,323 @@
+"""Brokers that are one: processes on one ZooKeeper, each of which can be killed, stopped, paused and cut off."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from penstock.protocol import apis
+from penstock.protocol.messages.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
+from penstock.protocol.messages.metadata import MetadataRequest
+from support.broker_process import BrokerProcess
+from support.links import Gate, Links
+from support.waiting import PATIENCE_S, until
+from support.wire import Wire
+from support.zookeeper import free_ports
+
+REPLICAS = 3
+_ANSWER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition as Metadata describes it."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: frozenset[int]
+    epoch: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.leader in self.in_sync and self.in_sync == set(self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster as one broker describes it."""
+
+    brokers: frozenset[int]
+    controller: int
+    places: Mapping[tuple[str, int], Place]
+
+
+class Cluster:
+    """Brokers by number, from 1. With `gates` everything between them, and to ZooKeeper, can be cut."""
+
+    def __init__(
+        self,
+        folder: Path,
+        coordinator: str,
+        *,
+        size: int = 3,
+        settings: Mapping[str, object] | None = None,
+        racks: Sequence[str] = (),
+        gates: bool = False,
+        env: Callable[[int], Mapping[str, str]] = lambda number: {},
+    ) -> None:
+        """`coordinator` is HOST:PORT,HOST:PORT/PATH of the tree; `env` is what a broker has in its environment."""
+        self._links = Links() if gates else None
+        self._to_broker: dict[int, Gate] = {}
+        self._to_tree: dict[int, list[Gate]] = {}
+        self._env = env
+        self._coordinator = coordinator
+        self._paused: set[int] = set()
+        self._folder = folder
+        self._racks = racks
+        self._settings = {"broker.default_replication_factor": min(REPLICAS, size), **(settings or {})}
+        self.numbers = tuple(range(1, size + 1))
+        self.brokers: dict[int, BrokerProcess] = {}
+
+    def __enter__(self) -> Cluster:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def kafka(self) -> str:
+        """Where clients begin: the addresses of all."""
+        return ",".join(
+            self._to_broker[number].address if self._links else broker.kafka for number, broker in self.brokers.items()
+        )
+
+    @property
+    def logs(self) -> str:
+        return "\n".join(f"--- broker {number}\n{broker.log_tail}" for number, broker in self.brokers.items())
+
+    def start(self) -> Cluster:
+        if self._links is not None:
+            self._links.__enter__()
+        ports = free_ports(len(self.numbers))
+        for number, port in zip(self.numbers, ports, strict=True):
+            self.brokers[number] = self._new_broker(number, f"127.0.0.1:{port}")
+        for broker in self.brokers.values():
+            broker.launch()
+        for broker in self.brokers.values():
+            broker.wait_until_ready()
+        return self
+
+    def close(self) -> None:
+        for broker in self.brokers.values():
+            broker.kill()
+        if self._links is not None and self._to_tree:
+            self._links.__exit__(None, None, None)
+            self._to_tree.clear()
+
+    def kill(self, number: int) -> None:
+        """As a crash would, paused or not."""
+        self.brokers[number].kill()
+        self._paused.discard(number)
+
+    def stop(self, number: int) -> None:
+        status = self.brokers[number].stop()
+        assert status == 0, f"broker {number} stopped with status {status}:\n{self.brokers[number].log_tail}"
+
+    def start_again(self, *numbers: int) -> None:
+        """All at once; returns when all are ready."""
+        for number in numbers:
+            self.brokers[number].launch()
+        for number in numbers:
+            self.brokers[number].wait_until_ready()
+
+    def add(self) -> int:
+        """One more broker, with the next number; returns when it is ready."""
+        number = len(self.numbers) + 1
+        (port,) = free_ports(1)
+        self.brokers[number] = self._new_broker(number, f"127.0.0.1:{port}")
+        self.numbers = (*self.numbers, number)
+        self.start_again(number)
+        return number
+
+    def pause(self, number: int) -> None:
+        self.brokers[number].signal(signal.SIGSTOP)
+        self._paused.add(number)
+
+    def resume(self, number: int) -> None:
+        self.brokers[number].signal(signal.SIGCONT)
+        self._paused.discard(number)
+
+    def heal(self) -> None:
+        """Whatever was done to it before: all are there and reach each other."""
+        self.repair()
+        for number in tuple(self._paused):
+            self.resume(number)
+        self.start_again(*(number for number, broker in self.brokers.items() if not broker.is_alive))
+        self.wait_until_whole()
+
+    def cut_off_from_brokers(self, number: int) -> None:
+        """Nothing passes between this broker and the others, in no direction; clients reach all of them."""
+        self.split({number})
+
+    def split(self, side: Set[int]) -> None:
+        """Nothing passes between these brokers and the others, in no direction; clients reach all of them."""
+        for number, gate in self._to_broker.items():
+            gate.shut([_name(each) for each in self.numbers if (each in side) != (number in side)])
+
+    def silence(self, number: int) -> None:
+        """What this broker asks of others does not arrive; what others, and clients, ask of it does."""
+        for other, gate in self._to_broker.items():
+            gate.shut([_name(number)] if other != number else ())
+
+    def cut_off_from_all(self, number: int) -> None:
+        """Nobody reaches this broker, no client either, and it reaches neither the others nor ZooKeeper."""
+        self.cut_off_from_brokers(number)
+        self._to_broker[number].shut()
+        self.cut_off_from_tree(number)
+
+    def cut_off_from_tree(self, *numbers: int) -> None:
+        """Nothing passes between these brokers and ZooKeeper."""
+        for number in numbers:
+            for gate in self._to_tree[number]:
+                gate.shut()
+
+    def repair(self) -> None:
+        """Everything passes again."""
+        for gate in [*self._to_broker.values(), *chain.from_iterable(self._to_tree.values())]:
+            gate.open()
+
+    def alive(self) -> list[int]:
+        """Those that can answer."""
+        return [number for number in self.numbers if self.brokers[number].is_alive and number not in self._paused]
+
+    def view(self, number: int | None = None) -> View:
+        """What a broker says, by default the first that answers; OSError or EOFError if it does not."""
+        if number is not None:
+            return self._view(number)
+        for candidate in self.alive():
+            with contextlib.suppress(OSError, EOFError):
+                return self._view(candidate)
+        raise ConnectionError("no broker answers")
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Waits for one that is there."""
+
+        def found() -> int | None:
+            with contextlib.suppress(OSError, EOFError):
+                place = self.view().places.get((topic, partition))
+                if place is not None and place.leader in self.alive():
+                    return place.leader
+            return None
+
+        leader = until(found, f"{topic}-{partition} has a leader")
+        assert leader is not None
+        return leader
+
+    def controller(self) -> int:
+        def found() -> int | None:
+            with contextlib.suppress(OSError, EOFError):
+                number = self.view().controller
+                return number if number in self.alive() else None
+            return None
+
+        controller = until(found, "there is a controller")
+        assert controller is not None
+        return controller
+
+    def coordinator_of_group(self, name: str) -> int:
+        return self._coordinator_of(name, GROUP)
+
+    def coordinator_of_transactions(self, name: str) -> int:
+        """By their transactional id."""
+        return self._coordinator_of(name, TRANSACTION)
+
+    def wait_until(self, numbers: Sequence[int], topic: str, partition: int = 0) -> None:
+        """Waits until exactly these are in sync."""
+
+        def is_so() -> bool:
+            with contextlib.suppress(OSError, EOFError):
+                place = self.view().places.get((topic, partition))
+                return place is not None and place.in_sync == set(numbers)
+            return False
+
+        until(is_so, f"{topic}-{partition} is in sync on {numbers}", 2 * PATIENCE_S)
+
+    def wait_until_whole(self, patience_s: float = 2 * PATIENCE_S) -> None:
+        """Every broker says the same: all are there, and every replica of everything is in sync."""
+        missing = ""
+
+        def is_whole() -> bool:
+            nonlocal missing
+            for number in self.numbers:
+                try:
+                    view = self._view(number)
+                except (OSError, EOFError) as error:
+                    missing = f"broker {number}: {error}"
+                    return False
+                if view.brokers != set(self.numbers):
+                    missing = f"broker {number} sees {sorted(view.brokers)}"
+                    return False
+                for (topic, partition), place in view.places.items():
+                    if not place.is_whole:
+                        missing = f"broker {number}: {topic}-{partition} is {place}"
+                        return False
+            return True
+
+        try:
+            until(is_whole, "the cluster is whole", patience_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {missing}") from None
+
+    def _coordinator_of(self, name: str, kind: int) -> int:
+        asked = FindCoordinatorRequest(key_type=kind, coordinator_keys=(name,))
+
+        def found() -> int | None:
+            for number in self.alive():
+                with contextlib.suppress(OSError, EOFError), Wire(self.brokers[number].address, _ANSWER_S) as wire:
+                    (answer,) = wire.ask(apis.FIND_COORDINATOR, 4, asked)["coordinators"]
+                    if answer["error_code"] == 0 and answer["node_id"] in self.alive():
+                        node: int = answer["node_id"]
+                        return node
+            return None
+
+        coordinator = until(found, f"{name} has a coordinator")
+        assert coordinator is not None
+        return coordinator
+
+    def _view(self, number: int) -> View:
+        with Wire(self.brokers[number].address, _ANSWER_S) as wire:
+            answer = wire.ask(apis.METADATA, 12, MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        places = {
+            (topic["name"], found["partition_index"]): _place(found)
+            for topic in answer["topics"]
+            for found in topic["partitions"]
+        }
+        return View(frozenset(each["node_id"] for each in answer["brokers"]), answer["controller_id"], places)
+
+    def _new_broker(self, number: int, address: str) -> BrokerProcess:
+        settings, coordinator = dict(self._settings), self._coordinator
+        if self._links is not None:
+            servers, slash, path = coordinator.partition("/")
+            self._to_broker[number] = self._links.gate(address, knows_callers=True)
+            self._to_tree[number] = [self._links.gate(server) for server in servers.split(",")]
+            settings["broker.advertised"] = self._to_broker[number].address
+            coordinator = ",".join(gate.address for gate in self._to_tree[number]) + slash + path
+        if self._racks:
+            settings["broker.rack"] = self._racks[number - 1]
+        options = ["--id", str(number), "--coordinator", f"zk://{coordinator}"]
+        broker = BrokerProcess(self._folder / f"broker-{number}", settings, options, self._env(number))
+        broker.kafka = address
+        return broker
+
+
+def _name(number: int) -> str:
+    """What a broker calls itself to others."""
+    return f"penstock-{number}"
+
+
+def _place(found: Mapping[str, Any]) -> Place:
+    return Place(
+        found["leader_id"], tuple(found["replica_nodes"]), frozenset(found["isr_nodes"]), found["leader_epoch"]
+    )
