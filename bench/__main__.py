@@ -33,7 +33,7 @@ OPEN_FILES = 8192
 KNOWN = {"penstock", "kafka", "rabbitmq", "nats", "redis"}
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+def interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
@@ -65,7 +65,7 @@ def main(
     data: Annotated[Path | None, typer.Option(help="Folder for the brokers' data; on the disk to measure.")] = None,
 ) -> None:
     """Measure Penstock beside Apache Kafka and other brokers."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     adopt_orphans()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(OPEN_FILES, hard), hard))

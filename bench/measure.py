@@ -22,6 +22,8 @@ START_GOAL = 0.1
 REBALANCE_GOAL = 1.0
 COMMIT_GOAL = 1.0
 TRANSACTION_GOAL = 1.0
+KILL_BOUND_MS = 9000.0  # a lease of 6 s, and 3 s
+RESTART_BOUND_MS = 500.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,8 @@ class Measure:
     unit: str
     higher_is_better: bool
     goal: float | None = None
+    bound: float | None = None  # what Penstock's worst round must stay within, whatever Kafka does
+    shows_worst: bool = False  # the worst round is worth knowing, not the best
     detail: bool = False  # only in the JSON file
 
     def meets(self, ratio: float) -> bool | None:
@@ -41,8 +45,15 @@ class Measure:
             return None
         return ratio >= self.goal if self.higher_is_better else ratio <= self.goal
 
+    def keeps_bound(self, worst: float) -> bool:
+        """Whether the worst round is within the bound."""
+        return self.bound is None or (worst >= self.bound if self.higher_is_better else worst <= self.bound)
+
     def best(self, values: Sequence[float]) -> float:
         return max(values) if self.higher_is_better else min(values)
+
+    def worst(self, values: Sequence[float]) -> float:
+        return min(values) if self.higher_is_better else max(values)
 
 
 def client_cores(title: str) -> Measure:
@@ -101,6 +112,10 @@ class Results:
     def best(self, key: str, target: str) -> float | None:
         values = self.values.get(key, {}).get(target)
         return self.measures[key].best(values) if values else None
+
+    def worst(self, key: str, target: str) -> float | None:
+        values = self.values.get(key, {}).get(target)
+        return self.measures[key].worst(values) if values else None
 
     def ratio(self, key: str, target: str, base: str) -> float | None:
         """Median to median."""

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.client.dialects import dialect
+from bench.clusters.cluster import ClusterServer, start_cluster
 from bench.measure import Results
 from bench.plan import Plan
 from bench.run import FAILURES, one_line, run_plan, steps
@@ -42,8 +43,8 @@ class Session:
                     started.append(target)
             targets = [*started, *running]
             for target in targets:
-                self.versions[target.name] = target.version
-                self.clients[target.name] = dialect(target.protocol).client
+                self.versions.setdefault(target.name, target.version)
+                self.clients.setdefault(target.name, dialect(target.protocol).client)
             if not targets:
                 return
             with self._progress(steps(plan, len(targets))) as (tell, step):
@@ -56,7 +57,8 @@ class Session:
         self._console.print(f"starting {server.name}")
         try:
             server.obtain()
-            return start(server, self._data / f"{server.protocol}-{time.monotonic_ns()}")[0]
+            folder = self._data / f"{server.protocol}-{time.monotonic_ns()}"
+            return start_cluster(server, folder) if isinstance(server, ClusterServer) else start(server, folder)[0]
         except FAILURES as error:
             self._console.print(f"[red]{server.name} is left out:[/] {one_line(error)}")
             self.results.notes.append(f"{server.name} is absent: {one_line(error)}")

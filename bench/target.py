@@ -26,10 +26,13 @@ class Target:
     server: Server | None = None
     process: ServerProcess | None = None
     folder: Path | None = None
+    replicas: int = 1
+    """Of the topics that are made there."""
 
     @property
-    def pid(self) -> int | None:
-        return self.process.pid if self.process else None
+    def pids(self) -> tuple[int, ...]:
+        """Every process that its figures of CPU and memory count."""
+        return (self.process.pid,) if self.process else ()
 
     def stop(self) -> None:
         if self.process:
@@ -44,7 +47,7 @@ def start(server: Server, folder: Path) -> tuple[Target, float]:
     begin = time.monotonic()
     process = ServerProcess(launch)
     try:
-        _until_ready(server.protocol, launch.address, process)
+        until_ready(server.protocol, launch.address, process)
     except BaseException:
         process.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -62,7 +65,8 @@ def start(server: Server, folder: Path) -> tuple[Target, float]:
     return target, took
 
 
-def _until_ready(protocol: str, address: str, process: ServerProcess) -> None:
+def until_ready(protocol: str, address: str, process: ServerProcess) -> None:
+    """Returns when it has acknowledged a first message."""
     speech = dialect(protocol)
     deadline = time.monotonic() + START_LIMIT_S
     while True:

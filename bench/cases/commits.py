@@ -60,7 +60,7 @@ class Commits:
                     members=self.groups,
                     group=fresh_name(),
                     limit_s=self.seconds,
-                    server_pid=target.pid,
+                    server_pids=target.pids,
                     load=Load(in_flight=self.in_flight),
                 )
             )

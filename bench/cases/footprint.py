@@ -51,7 +51,7 @@ class StartUp:
         other, seconds = start(target.server, folder)
         try:
             time.sleep(REST_S)
-            return {"start-up, s": seconds, "memory, idle, mb": rss_mb(other.pid) if other.pid else 0.0}
+            return {"start-up, s": seconds, "memory, idle, mb": rss_mb(*other.pids)}
         finally:
             other.stop()
 
@@ -77,7 +77,7 @@ class AfterRun:
         )
 
     def run(self, target: Target) -> Mapping[str, float]:
-        return {"memory, after, mb": rss_mb(target.pid)} if target.pid else {}
+        return {"memory, after, mb": rss_mb(*target.pids)} if target.pids else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +104,12 @@ class IdleConnections:
         )
 
     def run(self, target: Target) -> Mapping[str, float]:
-        if target.pid is None:
+        if not target.pids:
             return {}
         speech = dialect(target.protocol)
-        before = rss_mb(target.pid)
+        before = rss_mb(*target.pids)
         with contextlib.ExitStack() as stack:
             for _ in range(self.count):
                 stack.enter_context(speech.idle_connection(target.address))
             time.sleep(REST_S)
-            return {f"{self.title}, mb": rss_mb(target.pid) - before}
+            return {f"{self.title}, mb": rss_mb(*target.pids) - before}

@@ -63,7 +63,7 @@ class Overload:
                         size=self.size,
                         count=int(self.gigabytes * 1e9 / self.size),
                         limit_s=LIMIT_S,
-                        server_pid=target.pid,
+                        server_pids=target.pids,
                         load=Load(),
                     )
                 )

@@ -128,7 +128,7 @@ def _job(target: Target, task: str, topics: tuple[str, ...], partitions: int, me
         group_protocol=protocol,
         limit_s=LIMIT_S,
         count=1,
-        server_pid=target.pid,
+        server_pids=target.pids,
     )
 
 

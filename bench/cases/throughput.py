@@ -26,6 +26,9 @@ class Throughput:
     variant: str = ""
     load: Load = field(default_factory=Load)
     payload: str = "random"
+    has_goals: bool = True
+    reads: int = 1
+    """How many times the topic is read: one that is small is read in no time."""
     kind: str = "throughput"
 
     @property
@@ -57,12 +60,13 @@ class Throughput:
                 partitions=self.partitions,
                 size=self.size,
                 count=count,
-                server_pid=target.pid,
+                server_pids=target.pids,
                 payload=self.payload,
                 load=self.load,
             )
             sent = run(job)
-            taken = run(replace(job, task="consume", count=int(sent["count"])))
+            reading = replace(job, task="consume", count=int(sent["count"]))
+            taken = _together([run(reading) for _ in range(self.reads)])
         return {**self._figures("produce", sent), **self._figures("consume", taken)}
 
     def _figures(self, verb: str, window: Mapping[str, float]) -> dict[str, float]:
@@ -95,6 +99,11 @@ class Throughput:
             label=f"{verb} {self.title}",
             unit=unit,
             higher_is_better=higher,
-            goal=goal,
+            goal=goal if self.has_goals else None,
             detail=detail,
         )
+
+
+def _together(windows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Windows one after the other as one."""
+    return {name: sum(window[name] for window in windows) for name in windows[0]}

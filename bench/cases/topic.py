@@ -26,7 +26,7 @@ def fresh_topic(target: Target, partitions: int) -> Iterator[str]:
     """A topic nobody used before."""
     name = fresh_name()
     speech = dialect(target.protocol)
-    speech.create(target.address, name, partitions)
+    speech.create(target.address, name, partitions, target.replicas)
     try:
         yield name
     finally:
@@ -37,7 +37,7 @@ def fresh_topic(target: Target, partitions: int) -> Iterator[str]:
 def fresh_topics(target: Target, count: int, partitions: int) -> Iterator[tuple[str, ...]]:
     """Topics nobody used before; the broker is at rest when it has made them, and again when they are gone."""
     names = tuple(fresh_name() for _ in range(count))
-    create_topics(target.address, names, partitions)
+    create_topics(target.address, names, partitions, target.replicas)
     calm(target)
     try:
         yield names
@@ -54,10 +54,10 @@ def fresh_name() -> str:
 def calm(target: Target) -> None:
     """Wait until the broker is at rest: some work on topics is done after it was acknowledged, Kafka's above all."""
     deadline = time.monotonic() + CALM_LIMIT_S
-    while target.pid is not None and time.monotonic() < deadline:
-        before = cpu_s(target.pid)
+    while target.pids and time.monotonic() < deadline:
+        before = cpu_s(*target.pids)
         time.sleep(CALM_LOOK_S)
-        if cpu_s(target.pid) - before < CALM_SHARE * CALM_LOOK_S:
+        if cpu_s(*target.pids) - before < CALM_SHARE * CALM_LOOK_S:
             return
 
 

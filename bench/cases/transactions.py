@@ -73,7 +73,7 @@ class Transactions:
                 members=self.producers,
                 group=fresh_name(),
                 limit_s=self.seconds,
-                server_pid=target.pid,
+                server_pids=target.pids,
             )
             if self.source_messages:
                 run(replace(job, task="produce", topic=source, count=self.source_messages, limit_s=60))

@@ -56,7 +56,7 @@ class Unbatched:
                     topic=topic,
                     size=self.size,
                     limit_s=self.seconds,
-                    server_pid=target.pid,
+                    server_pids=target.pids,
                     load=Load(linger_ms=0, one_per_request=True, in_flight=self.in_flight),
                 )
             )

@@ -8,16 +8,18 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from bench.client import commits, consumers, members, stream, transactions
+from bench.client import alone, commits, consumers, members, pulse, stream, transactions
 from bench.client.driver import DriverError, Load
 from bench.client.job import Job
 
 TASKS = {
     "produce": stream.produce,
     "single": stream.single,
+    "alone": alone.alone,
     "consume": stream.consume,
     "pace": stream.pace,
     "listen": stream.listen,
+    "pulse": pulse.pulse,
     "members": members.rebalance,
     "consumers": consumers.rebalance,
     "commit": commits.one_by_one,
@@ -29,7 +31,8 @@ TASKS = {
 
 def main() -> None:
     fields: dict[str, Any] = json.loads(sys.argv[1])
-    job = Job(**{**fields, "load": Load(**fields["load"]), "topics": tuple(fields["topics"])})
+    several = {name: tuple(fields[name]) for name in ("topics", "server_pids")}
+    job = Job(**{**fields, "load": Load(**fields["load"]), **several})
     try:
         figures = TASKS[job.task](job)
     except (DriverError, KafkaException, OSError) as error:

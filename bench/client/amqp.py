@@ -145,7 +145,7 @@ class AmqpDialect:
 
     client = "raw socket, confirms, window of 4,000, quorum queue"
 
-    def create(self, address: str, topic: str, partitions: int) -> None:
+    def create(self, address: str, topic: str, partitions: int, replicas: int = 1) -> None:
         with introduce(address) as link:
             declare(link, topic)
 

@@ -47,7 +47,7 @@ def one_by_one(job: Job) -> dict[str, float]:
 
     commit()
     took: list[int] = []
-    window = Window(job.server_pid)
+    window = Window(job.server_pids)
     deadline = time.monotonic() + job.limit_s
     while time.monotonic() < deadline:
         begin = time.monotonic_ns()
@@ -64,7 +64,7 @@ def side_by_side(job: Job) -> dict[str, float]:
     committers = [_Committer(exchange, f"{job.group}-{number}", job) for number in range(job.members)]
     for committer in committers:
         committer.join()
-    window = Window(job.server_pid)
+    window = Window(job.server_pids)
     deadline = time.monotonic() + job.limit_s
     for committer in committers:
         for _ in range(job.load.in_flight or 1):

@@ -93,7 +93,7 @@ class Crowd:
 def rebalance(job: Job) -> dict[str, float]:
     """First start of the whole group, one more consumer, one less: seconds each."""
     crowd = Crowd(job)
-    whole = Window(job.server_pid)
+    whole = Window(job.server_pids)
     figures = {
         "start_s": _timed(lambda: crowd.join(job.members), crowd, job.limit_s),
         "join_s": _timed(lambda: crowd.join(1), crowd, job.limit_s),

@@ -32,7 +32,7 @@ class Job:
     rate: int = 0
     skip: int = 0
     limit_s: float = 60.0
-    server_pid: int | None = None
+    server_pids: tuple[int, ...] = ()
     payload: str = "random"
     load: Load = field(default_factory=Load)
     topics: tuple[str, ...] = ()
@@ -45,21 +45,18 @@ class Job:
 class Window:
     """Time, server CPU and client CPU between two points."""
 
-    def __init__(self, server_pid: int | None) -> None:
-        self._pid = server_pid
-        self._server = self._server_cpu()
+    def __init__(self, server_pids: tuple[int, ...]) -> None:
+        self._pids = server_pids
+        self._server = cpu_s(*server_pids)
         self._client = _own_cpu()
         self._clock = time.monotonic()
 
     def close(self, count: int) -> dict[str, float]:
         figures = {"seconds": time.monotonic() - self._clock, "count": float(count)}
         figures["client_cpu_s"] = _own_cpu() - self._client
-        if self._pid is not None:
-            figures["server_cpu_s"] = self._server_cpu() - self._server
+        if self._pids:
+            figures["server_cpu_s"] = cpu_s(*self._pids) - self._server
         return figures
-
-    def _server_cpu(self) -> float:
-        return cpu_s(self._pid) if self._pid is not None else 0.0
 
 
 def _own_cpu() -> float:

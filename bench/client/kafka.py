@@ -188,8 +188,8 @@ class KafkaDialect:
     def client(self) -> str:
         return f"librdkafka {librdkafka.version()}"
 
-    def create(self, address: str, topic: str, partitions: int) -> None:
-        topics.create_topics(address, [topic], partitions)
+    def create(self, address: str, topic: str, partitions: int, replicas: int = 1) -> None:
+        topics.create_topics(address, [topic], partitions, replicas)
 
     def delete(self, address: str, topic: str) -> None:
         topics.delete_topics(address, [topic])

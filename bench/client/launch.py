@@ -44,6 +44,16 @@ class RunningJob:
         if stdout is None or stdout.readline().strip() != READY:
             raise DriverError(self._failure())
 
+    def tell(self, word: str) -> None:
+        """A word for a job that listens."""
+        if self._process.stdin is None:
+            raise DriverError(f"{self._job.task} cannot be told anything")
+        try:
+            self._process.stdin.write(f"{word}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise DriverError(self._failure()) from None
+
     def result(self) -> dict[str, float]:
         """Tell the job to end, if it waits for that, and return its figures."""
         try:

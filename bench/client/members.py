@@ -65,7 +65,7 @@ def _rebalanced(job: Job, name: str) -> dict[str, float]:
     exchange = Exchange(job.address)
     await_coordinator(exchange, name)
     group = _KINDS[job.group_protocol](exchange, name, job.topics, job.partitions, job.members + 1)
-    whole = Window(job.server_pid)
+    whole = Window(job.server_pids)
     figures = {
         "start_s": _timed(lambda: group.join(job.members), exchange, group, job.limit_s),
         "join_s": _timed(lambda: group.join(1), exchange, group, job.limit_s),

@@ -94,7 +94,7 @@ class NatsDialect:
 
     client = "raw socket, window of 4,000"
 
-    def create(self, address: str, topic: str, partitions: int) -> None:
+    def create(self, address: str, topic: str, partitions: int, replicas: int = 1) -> None:
         with introduce(address) as link:
             ask(
                 link,

@@ -64,7 +64,7 @@ class RedisDialect:
 
     client = "raw socket, XADD pipelines of 200"
 
-    def create(self, address: str, topic: str, partitions: int) -> None:
+    def create(self, address: str, topic: str, partitions: int, replicas: int = 1) -> None:
         """A stream begins with its first entry."""
 
     def delete(self, address: str, topic: str) -> None:

@@ -30,7 +30,7 @@ def _send(job: Job, count: int, slice_size: int, flush_s: float) -> dict[str, fl
     publisher = dialect(job.protocol).publisher(job.address, job.topic, job.partitions, job.load)
     publisher.prepare(pool(job.payload), job.size)
     publisher.connect()
-    window = Window(job.server_pid)
+    window = Window(job.server_pids)
     deadline = time.monotonic() + job.limit_s
     sent = 0
     while sent < count and time.monotonic() < deadline:
@@ -47,7 +47,7 @@ def consume(job: Job) -> dict[str, float]:
     """Read the topic from its beginning."""
     subscriber = dialect(job.protocol).subscriber(job.address, job.topic, job.partitions, job.size)
     subscriber.connect()
-    window = Window(job.server_pid)
+    window = Window(job.server_pids)
     subscriber.count(job.count, job.limit_s)
     figures = window.close(job.count)
     subscriber.close()
@@ -59,7 +59,7 @@ def pace(job: Job) -> dict[str, float]:
     publisher = dialect(job.protocol).publisher(job.address, job.topic, 1, job.load)
     publisher.connect()
     filler = pool(job.payload)[: job.size - STAMP.size]
-    window = Window(job.server_pid)
+    window = Window(job.server_pids)
     begin = time.monotonic()
     total = int(job.rate * job.limit_s)
     sent = 0

@@ -12,10 +12,11 @@ from confluent_kafka.cimpl import NewTopic
 READY_LIMIT_S = 60.0
 
 
-def create_topics(address: str, names: Sequence[str], partitions: int) -> None:
-    """Returns when every partition answers."""
+def create_topics(address: str, names: Sequence[str], partitions: int, replicas: int = 1) -> None:
+    """Returns when every partition answers. Of several replicas all but one have to have what is acknowledged."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-    wanted = [NewTopic(name, num_partitions=partitions, replication_factor=1) for name in names]
+    settings = {"min.insync.replicas": str(replicas - 1)} if replicas > 1 else {}
+    wanted = [NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=settings) for name in names]
     for done in admin.create_topics(wanted, operation_timeout=30).values():
         done.result(40)
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -30,6 +31,15 @@ def create_topics(address: str, names: Sequence[str], partitions: int) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
+
+
+def stored(address: str, topic: str, partitions: int) -> int:
+    """How many messages a topic holds that nothing was ever deleted from."""
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(topic, index): latest for index in range(partitions)}
+    found = admin.list_offsets(asked, request_timeout=30)
+    return sum(int(each.result(40).offset) for each in found.values())
 
 
 def delete_topics(address: str, names: Sequence[str]) -> None:

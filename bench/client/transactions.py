@@ -79,7 +79,7 @@ def transact(job: Job) -> dict[str, float]:
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=(transactor,)) for transactor in transactors]
-    window = Window(job.server_pid)
+    window = Window(job.server_pids)
     deadline = time.monotonic() + job.limit_s
     for thread in threads:
         thread.start()
@@ -129,7 +129,7 @@ def transform(job: Job) -> dict[str, float]:
 
     once()
     transactor.commits_ns.clear()
-    window = Window(job.server_pid)
+    window = Window(job.server_pids)
     deadline = time.monotonic() + job.limit_s
     while time.monotonic() < deadline and left >= job.count:
         once()

@@ -1,4 +1,4 @@
-"""The files of a run: latest.json (every figure), latest.md (the table), latest.svg (the ratios)."""
+"""The files of a run: NAME.json (every figure), NAME.md (the table), NAME.svg (the ratios to which there are goals)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from bench.report.table import BASE, OURS, rows
 class Header:
     """What a reader must know beside the figures."""
 
+    name: str = "latest"
+    title: str = "Latest benchmark run"
     date: str
     plan: str
     machine: Mapping[str, str | int | float]
@@ -24,11 +26,12 @@ class Header:
 
 
 def write(folder: Path, header: Header, results: Results, targets: Sequence[str]) -> None:
-    """Write the three files, replacing the last run's."""
+    """Write the files, replacing those of the last run of that name."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "latest.json").write_text(json.dumps(_document(header, results, targets), indent=1) + "\n")
-    (folder / "latest.md").write_text(_markdown(header, results, targets))
-    draw(folder / "latest.svg", results)
+    (folder / f"{header.name}.json").write_text(json.dumps(_document(header, results, targets), indent=1) + "\n")
+    (folder / f"{header.name}.md").write_text(_markdown(header, results, targets))
+    if any(measure.goal is not None for measure in results.measures.values()):
+        draw(folder / f"{header.name}.svg", results)
 
 
 def _document(header: Header, results: Results, targets: Sequence[str]) -> dict[str, object]:
@@ -41,11 +44,13 @@ def _document(header: Header, results: Results, targets: Sequence[str]) -> dict[
                 "unit": measure.unit,
                 "better": "higher" if measure.higher_is_better else "lower",
                 "goal_ratio": measure.goal,
+                "bound": measure.bound,
                 "ratio_to_kafka": results.ratio(key, OURS, BASE),
                 "targets": {
                     target: {
                         "median": results.median(key, target),
                         "best": results.best(key, target),
+                        "worst": results.worst(key, target),
                         "rounds": [round(value, 4) for value in seen[target]],
                     }
                     for target in targets
@@ -65,11 +70,16 @@ def _document(header: Header, results: Results, targets: Sequence[str]) -> dict[
     }
 
 
+def _cells_hold(results: Results) -> str:
+    with_worst = any(measure.shows_worst for measure in results.measures.values())
+    return "Median of the rounds, best round in brackets" + (" (of interruptions the worst)" if with_worst else "")
+
+
 def _markdown(header: Header, results: Results, targets: Sequence[str]) -> str:
     lines = [
-        "# Latest benchmark run",
+        f"# {header.title}",
         "",
-        f"{header.date}, {header.plan} run. Median of the rounds, best round in brackets; the ratio is",
+        f"{header.date}, {header.plan} run. {_cells_hold(results)}; the ratio is",
         "Penstock's median to Apache Kafka's in the same run. How to read and rerun it: [README](README.md).",
         "",
         "| machine | |",

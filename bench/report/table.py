@@ -35,30 +35,37 @@ def number(value: float | None) -> str:
 
 
 def rows(results: Results, targets: Sequence[str]) -> Iterator[Row]:
-    """Rows in the order they were measured; medians, with the best round in brackets."""
+    """Rows in the order they were measured; medians, in brackets the best round, or the worst where that counts."""
     for key, measure in results.measures.items():
         if measure.detail or key not in results.values:
             continue
         cells = []
         for target in targets:
-            median, best = results.median(key, target), results.best(key, target)
+            beside = results.worst if measure.shows_worst else results.best
+            median, best = results.median(key, target), beside(key, target)
             several = len(results.values[key].get(target, ())) > 1
             cells.append(f"{number(median)} ({number(best)})" if several else number(median))
         ratio = results.ratio(key, OURS, BASE)
         sign = "≥" if measure.higher_is_better else "≤"
+        goal = "" if measure.goal is None else f"{sign} {measure.goal:g}"
+        met = None if ratio is None else measure.meets(ratio)
+        if measure.bound is not None:
+            worst = results.worst(key, OURS)
+            goal = f"{sign} {number(measure.bound)} {measure.unit}"
+            met = None if worst is None else measure.keeps_bound(worst)
         yield Row(
             label=measure.label,
             unit=measure.unit,
             cells=tuple(cells),
             ratio="" if ratio is None else f"{ratio:.2f}",
-            goal="" if measure.goal is None else f"{sign} {measure.goal:g}",
-            met=None if ratio is None else measure.meets(ratio),
+            goal=goal,
+            met=met,
         )
 
 
 def terminal(results: Results, targets: Sequence[str]) -> Table:
     """The table for a person at a terminal."""
-    table = Table(title="median (best)", header_style="bold")
+    table = Table(title="median (best; of interruptions the worst)", header_style="bold")
     table.add_column("measure")
     table.add_column("unit", style="dim")
     for target in targets:

@@ -19,9 +19,8 @@ from bench.servers.process import Launch, ServerError, free_ports
 
 DEFAULT_VERSION = "4.3.1"
 # What kafka-server-start.sh and kafka-run-class.sh pass when nothing is set.
+HEAP = ("-Xmx1G", "-Xms1G")
 JVM_FLAGS = (
-    "-Xmx1G",
-    "-Xms1G",
     "-server",
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
@@ -41,8 +40,8 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 _PROPERTIES = """process.roles=broker,controller
-node.id=1
-controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+node.id={node}
+controller.quorum.bootstrap.servers={quorum}
 listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
 inter.broker.listener.name=PLAINTEXT
@@ -56,11 +55,11 @@ socket.request.max.bytes=104857600
 log.dirs={data}
 num.partitions=1
 num.recovery.threads.per.data.dir=2
-offsets.topic.replication.factor=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+offsets.topic.replication.factor={replicas}
+share.coordinator.state.topic.replication.factor={replicas}
+share.coordinator.state.topic.min.isr={in_sync}
+transaction.state.log.replication.factor={replicas}
+transaction.state.log.min.isr={in_sync}
 log.retention.hours=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
@@ -71,6 +70,24 @@ group.consumer.assignment.interval.ms=0
 """
 
 
+def properties(*, node: int, broker: int, controller: int, quorum: str, data: Path, replicas: int = 1) -> str:
+    """The settings of one node; `broker` and `controller` are its ports, `quorum` the addresses of all controllers."""
+    return _PROPERTIES.format(
+        node=node,
+        broker=broker,
+        controller=controller,
+        quorum=quorum,
+        data=data,
+        replicas=replicas,
+        in_sync=max(1, replicas - 1),
+    )
+
+
+def new_id() -> str:
+    """A random id as Kafka writes them."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
 class KafkaServer:
     """One Kafka version."""
 
@@ -79,6 +96,7 @@ class KafkaServer:
 
     def __init__(self, cache: Path, version: str = DEFAULT_VERSION, *, group_delays: bool = False) -> None:
         self.version = version
+        self._number = version
         self._root = cache
         self._group_delays = group_delays
         self._cache = cache / f"kafka-{version}"
@@ -92,36 +110,53 @@ class KafkaServer:
         ensure_command("mvn", "maven")
         self._cache.mkdir(parents=True, exist_ok=True)
         pom = self._cache / "pom.xml"
-        pom.write_text(_POM.format(version=self.version))
+        pom.write_text(_POM.format(version=self._number))
         # Copied beside and moved at the end, so that a broken-off download is not taken for a whole one.
         fetched = self._cache / "fetched"
         command = ["mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
         command += ["-DincludeScope=runtime", f"-DoutputDirectory={fetched}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         if done.returncode:
-            raise ServerError(f"Maven could not resolve Kafka {self.version}: {done.stdout[-400:]}")
+            raise ServerError(f"Maven could not resolve Kafka {self._number}: {done.stdout[-400:]}")
         shutil.rmtree(libs, ignore_errors=True)
         fetched.rename(libs)
 
     def with_group_delays(self) -> KafkaServer:
-        return KafkaServer(self._root, self.version, group_delays=True)
+        return KafkaServer(self._root, self._number, group_delays=True)
 
     def prepare(self, folder: Path) -> Launch:
         """Write the configuration and format the storage; not part of the start-up time."""
         folder.mkdir(parents=True)
         broker, controller = free_ports(2)
-        properties = folder / "server.properties"
-        text = _PROPERTIES.format(broker=broker, controller=controller, data=folder / "data")
-        properties.write_text(text if self._group_delays else text + _NO_GROUP_DELAYS)
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        text = properties(
+            node=1,
+            broker=broker,
+            controller=controller,
+            quorum=f"127.0.0.1:{controller}",
+            data=folder / "data",
+        )
+        file = folder / "server.properties"
+        file.write_text(text if self._group_delays else text + _NO_GROUP_DELAYS)
+        self.format(file, new_id(), "--standalone")
+        return Launch(address=f"127.0.0.1:{broker}", command=self.command(file), folder=folder)
+
+    def prepare_to_crash(self, folder: Path, note_ms: int) -> Launch:
+        return self.prepare(folder)
+
+    def wait_until_noted(self, folder: Path, topic: str) -> None:
+        """Nothing to wait for: Kafka syncs a segment, and notes that, when it begins the next."""
+
+    def format(self, file: Path, cluster_id: str, voters: str) -> None:
+        """Make the storage that a file of settings names."""
         # With an equals sign: an id may begin with a dash.
-        command = self._java("kafka.tools.StorageTool", "format", "--standalone", f"--cluster-id={cluster}")
-        command += ["-c", str(properties)]
+        command = self._java("kafka.tools.StorageTool", "format", voters, f"--cluster-id={cluster_id}", "-c", str(file))
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         if done.returncode:
             raise ServerError(f"Kafka's storage could not be formatted: {(done.stdout + done.stderr)[-400:]}")
-        start = self._java("kafka.Kafka", str(properties), flags=JVM_FLAGS)
-        return Launch(address=f"127.0.0.1:{broker}", command=tuple(start), folder=folder)
 
-    def _java(self, main: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
-        return ["java", *flags, "-cp", f"{self._cache / 'libs'}/*", main, *arguments]
+    def command(self, file: Path, heap: tuple[str, ...] = HEAP) -> tuple[str, ...]:
+        """What starts a node with a file of settings."""
+        return self._java("kafka.Kafka", str(file), flags=(*heap, *JVM_FLAGS))
+
+    def _java(self, main: str, *arguments: str, flags: tuple[str, ...] = ()) -> tuple[str, ...]:
+        return ("java", *flags, "-cp", f"{self._cache / 'libs'}/*", main, *arguments)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import time
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 from bench.servers.process import Launch, ServerError, free_ports
+
+NOTE_LIMIT_S = 120.0
 
 
 class PenstockServer:
@@ -18,20 +23,36 @@ class PenstockServer:
     def __init__(self, *, group_delays: bool = False) -> None:
         self._group_delays = group_delays
         self.version = version("penstock")
-        self._command = Path(sys.executable).parent / "penstock"
+        self.executable = Path(sys.executable).parent / "penstock"
 
     def obtain(self) -> None:
-        if not self._command.exists():
+        if not self.executable.exists():
             raise ServerError("the penstock command is not installed beside this Python")
 
     def with_group_delays(self) -> PenstockServer:
         return PenstockServer(group_delays=True)
 
+    def prepare_to_crash(self, folder: Path, note_ms: int) -> Launch:
+        launch = self.prepare(folder)
+        return replace(launch, command=(*launch.command, "--set", f"log.checkpoint_ms={note_ms}"))
+
+    def wait_until_noted(self, folder: Path, topic: str) -> None:
+        deadline = time.monotonic() + NOTE_LIMIT_S
+        while not self._is_noted(folder / "data" / "logs" / "checkpoint.json", topic):
+            if time.monotonic() > deadline:
+                raise ServerError(f"{topic} was not synced within {NOTE_LIMIT_S:.0f} s")
+            time.sleep(0.05)
+
+    def _is_noted(self, checkpoint: Path, topic: str) -> bool:
+        logs = json.loads(checkpoint.read_text())["logs"]
+        own = [log for name, log in logs.items() if name.rpartition("-")[0] == topic]
+        return bool(own) and all(log["recovery"] == log["end"] > 0 for log in own)
+
     def prepare(self, folder: Path) -> Launch:
         folder.mkdir(parents=True)
         broker, http = free_ports(2)
         address = f"127.0.0.1:{broker}"
-        command = [str(self._command), "serve", "--data", str(folder / "data")]
+        command = [str(self.executable), "serve", "--data", str(folder / "data")]
         command += ["--listen", address, "--http", f"127.0.0.1:{http}"]
         if not self._group_delays:
             command += ["--set", "groups.initial_rebalance_delay_ms=0"]

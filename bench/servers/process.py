@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -21,6 +22,8 @@ from bench.servers.usage import end, members
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST_PORT = 10_000
 
 
 class ServerError(Exception):
@@ -69,15 +72,36 @@ class GroupServer(Server, Protocol):
         ...
 
 
+@runtime_checkable
+class RecoverableServer(Server, Protocol):
+    """A broker that notes how far its logs are on disk, and after a crash looks at what is behind that."""
+
+    def prepare_to_crash(self, folder: Path, note_ms: int) -> Launch:
+        """As `prepare`, with a note every `note_ms` if that is how it does it."""
+        ...
+
+    def wait_until_noted(self, folder: Path, topic: str) -> None:
+        """Returns when the broker in `folder` has noted all that it can of the topic."""
+        ...
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now; held together while picking, so that they differ."""
-    with contextlib.ExitStack() as stack:
-        ports = []
-        for _ in range(count):
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            ports.append(int(probe.getsockname()[1]))
-        return ports
+    """Ports that nobody has, and that stay free while a server is down.
+
+    The kernel gives those of its own range to outgoing connections, even to one that is made to such a port.
+    """
+    highest = int(_PORT_RANGE.read_text().split()[0]) - 1
+    found: list[int] = []
+    for port in random.sample(range(_LOWEST_PORT, highest), min(1000, highest - _LOWEST_PORT)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise ServerError(f"there are no {count} free ports below {highest}")
 
 
 def adopt_orphans() -> None:
@@ -116,6 +140,16 @@ class ServerProcess:
         if code is not None:
             tail = self._log.read_text(errors="replace")[-800:]
             raise ServerError(f"server exited with {code}: {tail}")
+
+    def read_mb(self) -> float:
+        """What it has read from files and sockets so far, in MB."""
+        fields = dict(line.split(": ") for line in Path(f"/proc/{self.pid}/io").read_text().splitlines())
+        return int(fields["rchar"]) / 1e6
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._process.kill()
+        self._process.wait()
 
     def stop(self, grace_s: float = 20) -> None:
         """SIGTERM, wait, then SIGKILL what is left of the tree."""

@@ -1,4 +1,4 @@
-"""A process and all its children: their CPU time, resident memory, and end."""
+"""Processes and all their children: their CPU time, resident memory, and end."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def members(pid: int) -> list[psutil.Process]:
         return []
 
 
-def cpu_s(pid: int) -> float:
+def cpu_s(*pids: int) -> float:
     """User plus system seconds so far."""
     total = 0.0
-    for member in members(pid):
+    for member in (member for pid in pids for member in members(pid)):
         with suppress(psutil.NoSuchProcess):
             times = member.cpu_times()
             # A child that ended meanwhile is in its parent's children times.
@@ -27,10 +27,10 @@ def cpu_s(pid: int) -> float:
     return total
 
 
-def rss_mb(pid: int) -> float:
+def rss_mb(*pids: int) -> float:
     """Resident memory in MB (10^6 bytes)."""
     total = 0
-    for member in members(pid):
+    for member in (member for pid in pids for member in members(pid)):
         with suppress(psutil.NoSuchProcess):
             total += member.memory_info().rss
     return total / 1e6
