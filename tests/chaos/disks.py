@@ -18,6 +18,8 @@ _SOURCE = Path(__file__).with_name("slow_disk.c")
 _ROOMY = "1g"
 """Taken from memory as it is written to, not before."""
 _BLOCK_BYTES = 4096
+_SHRINKINGS = 100
+"""The broker goes on writing between the look and the step."""
 
 
 class Disks:
@@ -56,12 +58,15 @@ class Disks:
 
     def fill(self, number: int, left_bytes: int) -> None:
         """From now on there is no room for more than this."""
-        used = os.statvfs(self._data(number))
-        size = (used.f_blocks - used.f_bfree) * used.f_frsize + left_bytes
-        self._resize(number, str(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES))
+        for _ in range(_SHRINKINGS):
+            used = os.statvfs(self._data(number))
+            size = (used.f_blocks - used.f_bfree) * used.f_frsize + left_bytes
+            if self._resize(number, str(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES)):
+                return
+        raise RuntimeError(f"the disk of broker {number} grows faster than it can be shrunk")
 
     def make_room(self, number: int) -> None:
-        self._resize(number, _ROOMY)
+        assert self._resize(number, _ROOMY), f"the disk of broker {number} cannot be made larger"
 
     def slow_down(self, number: int, write_s: float, sync_s: float) -> None:
         """Every write and every sync takes so much longer."""
@@ -107,5 +112,7 @@ class Disks:
         else:
             self._mounted.append(data)
 
-    def _resize(self, number: int, size: str) -> None:
-        subprocess.run(["mount", "-o", f"remount,size={size}", self._data(number)], check=True)
+    def _resize(self, number: int, size: str) -> bool:
+        """False if there is more on it by now."""
+        command = ["mount", "-o", f"remount,size={size}", self._data(number)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
