@@ -49,6 +49,9 @@ class Followed(Protocol):
     @property
     def leader_epoch(self) -> int: ...
 
+    @property
+    def can_follow(self) -> bool: ...
+
     def wanted(self, max_bytes: int) -> FetchPartition:
         """What to ask the leader for; it changes with the epoch and by `take`."""
         ...
@@ -192,6 +195,10 @@ class Fetcher:
     def _new_request(self, now: float) -> _Request:
         waits_s = [pause.until - now for pause in self._left_alone.values() if pause.until > now]
         due = [at for at in self._partitions if at not in self._left_alone or self._left_alone[at].until <= now]
+        unable = {at for at in due if not self._partitions[at].can_follow}
+        if unable:
+            due = [at for at in due if at not in unable]
+            waits_s.append(self._rules.back_off_s)
         slowed = [at for at in due if self._is_slowed(at, now)]
         if slowed:
             waits_s.append(_LOOK_AGAIN_S)
@@ -219,7 +226,7 @@ class Fetcher:
                 known = partition.wanted(self._rules.partition_bytes)
                 named.append(known)
             asked[_key(known)] = known
-        self._is_settled = not any(self._pace.is_slowed(at) for at in due)
+        self._is_settled = not unable and not any(self._pace.is_slowed(at) for at in due)
         forgotten = sorted(key for key in self._said if key not in asked)
         return _Request(asked, named, forgotten, min(waits_s, default=math.inf), drawn)
 

@@ -257,6 +257,11 @@ class Partition:
     async def read_for_follower(self, offset: int, max_bytes: int) -> Slice:
         return await self.log.read(offset, max_bytes, self.log.end_offset)
 
+    @property
+    def can_follow(self) -> bool:
+        """Whether there is room to speak of. Else by asking alone it would be in sync, and lead again in vain."""
+        return not self.log.disk_is_full or self.log.has_room()
+
     def wanted(self, max_bytes: int) -> FetchPartition:
         """What this follower asks its leader for."""
         log = self.log
@@ -277,9 +282,6 @@ class Partition:
         match step:
             case Append():
                 if len(result.records):
-                    if log.disk_is_full and not log.has_room():
-                        # Else it would be in sync, and lead again, with room for a record or two.
-                        return False
                     await log.admit()
                     await log.append_as_is(result.records)
                 if result.log_start_offset > log.start_offset:

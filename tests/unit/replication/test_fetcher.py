@@ -31,6 +31,7 @@ class Copy:
         self._index = index
         self.end = 0
         self.leader_epoch = 0
+        self.can_follow = True
 
     def wanted(self, max_bytes: int) -> FetchPartition:
         return FetchPartition("t", TOPIC_ID, self._index, 0, self.end, -1, 0, max_bytes)
