@@ -15,8 +15,7 @@ import typer
 from rich.console import Console
 
 from bench import machine, plan
-from bench.report.files import Header, write
-from bench.report.table import terminal
+from bench.report.files import Header
 from bench.servers.kafka import DEFAULT_VERSION, KafkaServer
 from bench.servers.nats import NatsServer
 from bench.servers.penstock import PenstockServer
@@ -91,20 +90,14 @@ def main(
         raise typer.Exit(130) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    console.print(terminal(session.results, session.targets))
-    for note in session.results.notes + session.results.failures:
-        console.print(f"- {note}", markup=False)
-    where = out or (None if smoke else DOCS)
-    if where:
-        header = Header(
-            date=datetime.now(UTC).strftime("%Y-%m-%d"),
-            plan=chosen.name,
-            machine=facts,
-            versions=session.versions,
-            clients=session.clients,
-        )
-        write(where, header, session.results, session.targets)
-    if session.results.failures or not session.targets:
+    header = Header(
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        plan=chosen.name,
+        machine=facts,
+        versions=session.versions,
+        clients=session.clients,
+    )
+    if not session.report(header, out or (None if smoke else DOCS)):
         raise typer.Exit(1)
 
 

@@ -17,8 +17,7 @@ from bench.__main__ import CACHE, DOCS, interrupt
 from bench.clusters import plan
 from bench.clusters.kafka import KafkaCluster
 from bench.clusters.penstock import PenstockCluster
-from bench.report.files import Header, write
-from bench.report.table import terminal
+from bench.report.files import Header
 from bench.servers.kafka import DEFAULT_VERSION, KafkaServer
 from bench.servers.penstock import PenstockServer
 from bench.servers.process import Server, adopt_orphans
@@ -56,22 +55,16 @@ def main(
         raise typer.Exit(130) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    console.print(terminal(session.results, session.targets))
-    for note in session.results.notes + session.results.failures:
-        console.print(f"- {note}", markup=False)
-    where = out or (None if smoke else DOCS)
-    if where:
-        header = Header(
-            name="cluster",
-            title="Three brokers",
-            date=datetime.now(UTC).strftime("%Y-%m-%d"),
-            plan=chosen.three.name,
-            machine=facts,
-            versions=session.versions,
-            clients=session.clients,
-        )
-        write(where, header, session.results, session.targets)
-    if session.results.failures or not session.targets:
+    header = Header(
+        name="cluster",
+        title="Three brokers",
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        plan=chosen.three.name,
+        machine=facts,
+        versions=session.versions,
+        clients=session.clients,
+    )
+    if not session.report(header, out or (None if smoke else DOCS)):
         raise typer.Exit(1)
 
 

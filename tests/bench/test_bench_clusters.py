@@ -25,7 +25,7 @@ from bench.target import Target
 from support.programs import required_program
 
 ROOT = Path(__file__).parent.parent.parent
-LISTENS = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(600)"
+LISTENS = "import socket, sys\ns = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nwhile True: s.accept()"
 ENDS = "import sys; sys.exit('no room left here')"
 
 
