@@ -27,6 +27,11 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def companion_of(at: TopicPartition) -> TopicPartition:
+    """The log beside a partition's own in which delayed records wait; no topic has a colon in its name."""
+    return TopicPartition(f"{at.topic}:delay", at.partition)
+
+
 def stand_in_id(producer_id: int, partition: int) -> int:
     """The name under which a producer's batches for a retired partition are known in the log of its successor.
 

@@ -34,6 +34,10 @@ CODEC_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+PAIRED_BIT = 0x2000
+"""Ours: the companion log has another half of this batch, at the same offsets. Clients look at the low bits only."""
+ASIDE_BIT = 0x4000
+"""Ours: this is the companion's half."""
 
 MAX_SEQUENCE = 0x7FFFFFFF
 NO_TIMESTAMP = -1

@@ -12,11 +12,11 @@ moved to another batch with the same base unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.errors import ApiError, Code
-from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header, with_header
+from penstock.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, read_header, with_header
 from penstock.records.compression import Codec, compress, decompress
 
 _MAX_U64 = (1 << 64) - 1
@@ -34,6 +34,8 @@ class RecordView(NamedTuple):
     key: memoryview | None
     value: memoryview | None
     headers_at: int
+    content_at: int
+    """Where the key begins: from here to the end nothing changes when the record is moved to another batch."""
 
 
 class Record(NamedTuple):
@@ -68,29 +70,46 @@ def walk(block: memoryview, count: int) -> Iterator[RecordView]:
             raise MalformedRecordError("a record reaches past the end of its batch")
         timestamp_delta, position = _varint(block, position + 1)
         offset_delta, position = _varint(block, position)
+        content_at = position
         key, position = _nullable(block, position, end)
         value, position = _nullable(block, position, end)
         if position >= end:
             raise MalformedRecordError("a record has no room for its headers")
-        yield RecordView(start, end, timestamp_delta, offset_delta, key, value, position)
+        yield RecordView(start, end, timestamp_delta, offset_delta, key, value, position, content_at)
         position = end
     if position != len(block):
         raise MalformedRecordError(f"the batch holds more than the {count} records that its header claims")
 
 
-def headers_of(block: memoryview, record: RecordView) -> Headers:
-    """The headers of one record."""
+class HeaderView(NamedTuple):
+    """One header of a record, and where it lies in the block."""
+
+    name: memoryview
+    value: memoryview | None
+    start: int
+    end: int
+
+
+def walk_headers(block: memoryview, record: RecordView) -> Iterator[HeaderView]:
+    """The headers of one record, as they lie there."""
     count, position = _varint(block[: record.end], record.headers_at)
     if not 0 <= count <= record.end - position:
         raise MalformedRecordError(f"a record claims {count} headers")
-    headers = []
     for _ in range(count):
+        start = position
         name, position = _nullable(block, position, record.end)
         value, position = _nullable(block, position, record.end)
         if name is None:
             raise MalformedRecordError("a header has no name")
-        headers.append((str(name, "utf-8", "replace"), None if value is None else bytes(value)))
-    return tuple(headers)
+        yield HeaderView(name, value, start, position)
+
+
+def headers_of(block: memoryview, record: RecordView) -> Headers:
+    """The headers of one record."""
+    return tuple(
+        (str(name, "utf-8", "replace"), None if value is None else bytes(value))
+        for name, value, _, _ in walk_headers(block, record)
+    )
 
 
 def build_batch(
@@ -107,7 +126,7 @@ def build_batch(
     """A batch of these records with consecutive offsets."""
     kept = list(records)
     base_timestamp = kept[0].timestamp_ms
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     for delta, record in enumerate(kept):
         _put_record(parts, record, record.timestamp_ms - base_timestamp, delta)
     header = BatchHeader(
@@ -135,6 +154,16 @@ def recompress(batch: memoryview, codec: Codec) -> memoryview:
         return batch
     block = compress(codec, records_block(batch, header))
     return memoryview(with_header(header._replace(attributes=header.attributes & ~0x07 | codec), block))
+
+
+def rebuilt(header: BatchHeader, records: bytes, count: int, latest_delta: int) -> bytearray:
+    """A batch of which only some records are left: their bytes, how many, and the largest of their timestamp deltas."""
+    max_timestamp = header.max_timestamp
+    if not header.uses_append_time:
+        # Deltas come from the producer: whatever they say, the largest timestamp does not grow and fits its field.
+        max_timestamp = min(max_timestamp, max(header.base_timestamp + latest_delta, NO_TIMESTAMP))
+    changed = header._replace(record_count=count, max_timestamp=max_timestamp)
+    return with_header(changed, compress(header.codec, records))
 
 
 def _varint(block: memoryview, position: int) -> tuple[int, int]:
@@ -181,27 +210,42 @@ _VARINT = _Varints()
 _VARINT.update({value: _VARINT[value] for value in range(-1, 512)})
 
 
-def _put_record(out: list[bytes], record: Record, timestamp_delta: int, offset_delta: int) -> None:
-    key, value, headers, _ = record
-    body = b"".join(
+def content_of(key: bytes | memoryview | None, value: bytes | memoryview | None, headers: Headers) -> bytes:
+    """The part of a record that is the same in every batch: key, value and headers."""
+    return b"".join(
         (
-            b"\0",
-            _VARINT[timestamp_delta],
-            _VARINT[offset_delta],
             _VARINT[-1 if key is None else len(key)],
             key or b"",
             _VARINT[-1 if value is None else len(value)],
             value or b"",
-            _headers(headers) if headers else b"\0",
+            encode_headers(headers),
         )
     )
-    out.append(_VARINT[len(body)])
-    out.append(body)
 
 
-def _headers(headers: Headers) -> bytes:
-    parts = [_VARINT[len(headers)]]
-    for name, value in headers:
-        raw = name.encode()
-        parts += (_VARINT[len(raw)], raw, _VARINT[-1 if value is None else len(value)], value or b"")
-    return b"".join(parts)
+def put_content(
+    out: list[bytes | memoryview], content: bytes | memoryview, timestamp_delta: int, offset_delta: int
+) -> None:
+    """Adds a record with this content to those of a batch."""
+    stamp, offset = _VARINT[timestamp_delta], _VARINT[offset_delta]
+    out += (_VARINT[1 + len(stamp) + len(offset) + len(content)], b"\0", stamp, offset, content)
+
+
+def _put_record(out: list[bytes | memoryview], record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    put_content(out, content_of(record.key, record.value, record.headers), timestamp_delta, offset_delta)
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """The end of a record."""
+    if not headers:
+        return b"\0"
+    return join_headers([encode_header(name.encode(), value) for name, value in headers])
+
+
+def encode_header(name: bytes, value: bytes | None) -> bytes:
+    return b"".join((_VARINT[len(name)], name, _VARINT[-1 if value is None else len(value)], value or b""))
+
+
+def join_headers(encoded: Sequence[bytes | memoryview]) -> bytes:
+    """The end of a record, of headers that are encoded already."""
+    return b"".join((_VARINT[len(encoded)], *encoded))
