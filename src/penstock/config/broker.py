@@ -118,6 +118,7 @@ class Limits:
         ),
     )
     topics_per_request: int = field(default=10_000, metadata=meaning("Topics that one request may name."))
+    views_per_topic: int = field(default=1000, metadata=meaning("Views of one topic."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +155,10 @@ class LogSettings:
     compaction_memory_bytes: int = field(
         default=134_217_728,
         metadata=meaning("Bytes that the table of keys may take while a log is compacted.", low=1_048_576),
+    )
+    tag_index_bytes: int = field(
+        default=67_108_864,
+        metadata=meaning("Bytes in memory for what is known of the tags in all logs.", low=1_048_576),
     )
     stray_keep_ms: int = field(
         default=600_000,

@@ -14,8 +14,10 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.config import throttle
+from penstock.config.delay import DELAY_LEVELS, DELAY_MAX
 from penstock.config.retired import RETIRED_SETTING, parse_retired, spell_retired
 from penstock.config.setting import LONG_MAX, Kind, Setting, nearest
+from penstock.config.view import VIEW_OF_SETTING, VIEW_SETTINGS, VIEW_TAGS_SETTING, check_tags
 from penstock.errors import ConfigError
 
 
@@ -48,6 +50,8 @@ class TopicConfig:
     unclean_leader_election_enable: bool
     storage: str
     partitions_retired: Mapping[int, int]
+    delay_max_ms: int
+    delay_levels: tuple[int, ...]
 
 
 _SETTINGS = (
@@ -248,6 +252,21 @@ _SETTINGS = (
         default="",
         doc="Partitions that take no more messages, each with the one that takes its place, such as 3:0,4:1.",
     ),
+    DELAY_MAX,
+    DELAY_LEVELS,
+    Setting(
+        name=VIEW_OF_SETTING,
+        kind=Kind.STRING,
+        default="",
+        doc="Topic that this one is a view of; said when it is created.",
+    ),
+    Setting(
+        name=VIEW_TAGS_SETTING,
+        kind=Kind.STRING,
+        default="",
+        make=check_tags,
+        doc="Tags of the records that a view shows, such as checkout,refund or a and not (b or c).",
+    ),
     Setting(
         name=throttle.LEADER_REPLICAS,
         kind=Kind.STRING,
@@ -304,7 +323,12 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
     }
 )
 
-_OWN_NAMES = {"storage": "penstock.storage", "partitions_retired": RETIRED_SETTING}
+_OWN_NAMES = {
+    "storage": "penstock.storage",
+    "partitions_retired": RETIRED_SETTING,
+    "delay_max_ms": DELAY_MAX.name,
+    "delay_levels": DELAY_LEVELS.name,
+}
 _NAME_OF_FIELD: Mapping[str, str] = MappingProxyType(
     {field.name: _OWN_NAMES.get(field.name, field.name.replace("_", ".")) for field in fields(TopicConfig)}
 )
@@ -327,8 +351,9 @@ def topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str] = Map
 
     Raises ConfigError naming the key, its value and what is allowed.
     """
-    if RETIRED_SETTING in defaults:
-        raise ConfigError(f"{RETIRED_SETTING} is set for one topic, not for all of them")
+    for name in (RETIRED_SETTING, *sorted(VIEW_SETTINGS)):
+        if name in defaults:
+            raise ConfigError(f"{name} is set for one topic, not for all of them")
     values: dict[str, object] = {}
     for source in (defaults, overrides):
         for name, text in source.items():
