@@ -13,12 +13,14 @@ from crc32c import crc32c
 from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code
 from penstock.records.batch import (
+    ASIDE_BIT,
     CODEC_MASK,
     CONTROL_BIT,
     CRC_START,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     MAGIC,
+    PAIRED_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
     read_header,
@@ -128,8 +130,8 @@ def _check_fields(header: BatchHeader, *, sequenced: bool) -> None:
     count = header.record_count
     if count < 1 or header.last_offset_delta != count - 1:
         raise ApiError(Code.INVALID_RECORD, f"{count} records with a last offset delta of {header.last_offset_delta}")
-    if header.attributes & CONTROL_BIT:
-        raise ApiError(Code.INVALID_RECORD, "a producer may not send control batches")
+    if header.attributes & (CONTROL_BIT | PAIRED_BIT | ASIDE_BIT):
+        raise ApiError(Code.INVALID_RECORD, "a producer may not send control batches, or halves of batches")
     if header.attributes & CODEC_MASK > Codec.ZSTD:
         raise ApiError(Code.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression codec {header.codec}")
     if header.producer_id >= 0:

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from penstock.config.topic import TopicConfig
 from penstock.records.batch import CODEC_MASK, NO_TIMESTAMP, BatchHeader, with_header
-from penstock.records.compression import compress
-from penstock.records.records import records_block, walk
+from penstock.records.records import rebuilt, records_block, walk
 from penstock.storage.aborted import AbortedSpans
 
 _FORMAT = 1
@@ -179,12 +178,7 @@ def compacted(batch: memoryview, header: BatchHeader, table: KeyTable, drop_tomb
         return batch
     if max_delta is None:
         return None
-    max_timestamp = header.max_timestamp
-    if not header.uses_append_time:
-        # Deltas come from the producer: whatever they say, the largest timestamp does not grow and fits its field.
-        max_timestamp = min(max_timestamp, max(header.base_timestamp + max_delta, NO_TIMESTAMP))
-    changed = header._replace(record_count=count, max_timestamp=max_timestamp)
-    return memoryview(with_header(changed, compress(header.codec, bytes(kept))))
+    return memoryview(rebuilt(header, bytes(kept), count, max_delta))
 
 
 def _emptied(header: BatchHeader) -> memoryview:

@@ -12,15 +12,17 @@ Rules every engine keeps, and `tests/contract` checks:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.config.topic import TopicConfig
 from penstock.errors import StorageError
 from penstock.ids import TopicId, TopicPartition
+from penstock.records.batch import BatchHeader
 from penstock.storage.aborted import AbortedTransaction
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
+from penstock.storage.tags import TagIndex
 
 
 class FilePart(Protocol):
@@ -55,6 +57,22 @@ class Slice(NamedTuple):
     """Every record in it lies below; it may be more than the offset behind the last one."""
     aborted: list[AbortedTransaction] | None = None
     """The aborted transactions that overlap it, where only what is committed was asked for."""
+    position: int = 0
+    """Where parts that were read lie in their file; 0 if they are not from one."""
+
+
+class Piece(NamedTuple):
+    """Bytes inside a batch of a log: where the batch begins, and where they lie in what a read gives a part of."""
+
+    base_offset: int
+    position: int
+    size: int
+
+
+Parting = Callable[[memoryview, BatchHeader, int, int], memoryview]
+"""Makes two halves of a checked batch (batch, its header, base offset, leader epoch): puts one aside, gives the other,
+at the same offsets, which is written.
+"""
 
 
 class TimedOffset(NamedTuple):
@@ -78,6 +96,7 @@ class Log(ABC):
     """The offset that the next record gets."""
     epochs: EpochHistory
     producers: ProducerState
+    tags: TagIndex
     saved_high_watermark: int
     """What the partition last said of its high watermark, after a restart too; -1 if it is not known.
 
@@ -139,20 +158,34 @@ class Log(ABC):
 
     @abstractmethod
     async def append(
-        self, batch: memoryview, leader_epoch: int, *, guard: int | None = None, is_own: bool = False
+        self,
+        batch: memoryview,
+        leader_epoch: int,
+        *,
+        guard: int | None = None,
+        is_own: bool = False,
+        part: Parting | None = None,
     ) -> Appended:
         """Checks a producer's batch, gives it offsets and stores it; stamps `batch` in place.
 
         A transactional batch is taken if its transaction is open in this log, or if `guard` is still
         `producers.guard(producer_id)`, which the caller took before it asked the coordinator. One that is our `own` was
         built by a coordinator: it has no sequence numbers and no repeats, and its CRC and its keys are taken as right.
+        What is written, if it is neither refused nor a repeat, is what `part` makes of it.
 
         On return the batch is as safe as the topic's flush settings ask for.
         """
 
     @abstractmethod
     async def append_marker(
-        self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int, leader_epoch: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        part: Parting | None = None,
     ) -> Appended:
         """Ends the producer's transaction, if one is open here, and fences its earlier epochs; safe like `append`."""
 
@@ -165,6 +198,24 @@ class Log(ABC):
         damaged, StorageError if one overlaps the end of the log; of those nothing is appended. But an empty log takes a
         batch that straddles its start.
         """
+
+    @abstractmethod
+    def put(self, batch: memoryview) -> None:
+        """Writes a batch of no producer that we made, stamped and at or behind the end, and does not wait for the disk;
+        `secure` does.
+        """
+
+    @abstractmethod
+    async def secure(self, messages: int) -> None:
+        """Returns when so many messages, which were put, are as safe as the topic's flush settings ask for."""
+
+    @abstractmethod
+    async def pieces(self, wanted: Sequence[Piece]) -> list[bytes]:
+        """Parts of batches, unchecked; fewer bytes where they are not there."""
+
+    @abstractmethod
+    def sync_after(self, companion: Log) -> None:
+        """From now on nothing of this log counts as safe from a power loss before all of `companion` is."""
 
     @abstractmethod
     async def cut(self, end_offset: int) -> None:
@@ -222,7 +273,7 @@ class Engine(ABC):
 
     @abstractmethod
     async def open(self, wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]) -> None:
-        """Brings back what is stored of the wanted logs, creating those that are missing.
+        """Brings back what is stored of the wanted logs and of their companions, creating the former if missing.
 
         A log that cannot be brought back stays out of `logs`, with an error in the log; the others come up.
         """

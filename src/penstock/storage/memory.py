@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from types import MappingProxyType
 from typing import NamedTuple
@@ -17,11 +17,12 @@ from penstock.records.batch import BatchHeader, read_header, stamp
 from penstock.records.control import Marker, build_marker
 from penstock.storage.admission import admit, look_back
 from penstock.storage.compaction import CompactionState, KeyTable, Rewriting, Stretch
-from penstock.storage.contract import NOTHING, Appended, Engine, Log, Slice, TimedOffset
+from penstock.storage.contract import NOTHING, Appended, Engine, Log, Parting, Piece, Slice, TimedOffset
 from penstock.storage.copies import copies_of
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
 from penstock.storage.snapshots import read_snapshot, snapshot_of
+from penstock.storage.tags import WholeLogTags
 from penstock.storage.times import first_at, max_of
 
 
@@ -51,6 +52,7 @@ class MemoryLog(Log):
         self.epochs = EpochHistory()
         self.producers = ProducerState(limits.producers_per_partition)
         self.saved_high_watermark = -1
+        self.tags: WholeLogTags = WholeLogTags()
         self._clock = clock
         self._settings = settings
         self._held: list[_Held] = []
@@ -72,7 +74,13 @@ class MemoryLog(Log):
         return
 
     async def append(
-        self, batch: memoryview, leader_epoch: int, *, guard: int | None = None, is_own: bool = False
+        self,
+        batch: memoryview,
+        leader_epoch: int,
+        *,
+        guard: int | None = None,
+        is_own: bool = False,
+        part: Parting | None = None,
     ) -> Appended:
         now_ms = self._clock.now_ms()
         if (successor := self.successor) is not None:
@@ -82,19 +90,31 @@ class MemoryLog(Log):
         if admitted.repeat_of is not None:
             last_offset = admitted.repeat_of + admitted.header.last_offset_delta
             return Appended(admitted.repeat_of, last_offset, admitted.append_time_ms, is_repeat=True)
-        stamp(admitted.batch, self.end_offset, leader_epoch)
-        header = self._hold(admitted.batch, now_ms)
+        batch = admitted.batch
+        stamp(batch, self.end_offset, leader_epoch)
+        if part is not None:
+            batch = part(batch, admitted.header, self.end_offset, leader_epoch)
+        header = self._hold(batch, now_ms)
         if header.producer_id >= 0:
             self.producers.remember(header, header.base_offset, now_ms)
         return Appended(header.base_offset, header.last_offset, admitted.append_time_ms)
 
     async def append_marker(
-        self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int, leader_epoch: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        part: Parting | None = None,
     ) -> Appended:
         self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
         now_ms, marker = self._clock.now_ms(), Marker(committed, coordinator_epoch)
         batch = memoryview(build_marker(producer_id, producer_epoch, marker, now_ms))
         stamp(batch, self.end_offset, leader_epoch)
+        if part is not None:
+            batch = part(batch, read_header(batch), self.end_offset, leader_epoch)
         offset = self._hold(batch, now_ms).base_offset
         self.producers.remember_marker(producer_id, producer_epoch, marker, offset, now_ms)
         self.producers.settle(self.readable_end)
@@ -109,6 +129,22 @@ class MemoryLog(Log):
         self.epochs.trim(self.start_offset)
         self.producers.settle(self.readable_end)
         return self.end_offset
+
+    def put(self, batch: memoryview) -> None:
+        self._hold(batch, self._clock.now_ms())
+
+    async def secure(self, messages: int) -> None:
+        return
+
+    async def pieces(self, wanted: Sequence[Piece]) -> list[bytes]:
+        found = []
+        for base_offset, position, size in wanted:
+            at = bisect_left(self._held, base_offset, key=lambda held: held.header.last_offset)
+            found.append(self._held[at].batch[position : position + size] if at < len(self._held) else b"")
+        return found
+
+    def sync_after(self, companion: Log) -> None:
+        return
 
     async def cut(self, end_offset: int) -> None:
         if end_offset >= self.end_offset:
@@ -137,6 +173,7 @@ class MemoryLog(Log):
     def _end_at(self, kept: int, end_offset: int) -> None:
         """Goes on with the first `kept` batches."""
         del self._held[kept:]
+        self.tags.forget()
         self.end_offset = end_offset
         self._size_bytes = sum(len(held.batch) for held in self._held)
         self._compaction = self._compaction.cut(end_offset)

@@ -20,7 +20,7 @@ from penstock.storage.aborted import AbortedIndex
 from penstock.storage.compaction import CompactionState, KeyTable, Rewriting, Stretch
 from penstock.storage.segmented.files import Files
 from penstock.storage.segmented.scan import Damage, survey
-from penstock.storage.segmented.segment import ABORTED, INDEX, LOG, TIME_INDEX, Segment, segment_name
+from penstock.storage.segmented.segment import ABORTED, INDEX, LOG, TAGS, TIME_INDEX, Segment, segment_name
 from penstock.storage.segmented.sidefiles import SideFiles
 from penstock.storage.segmented.surroundings import Surroundings
 
@@ -99,6 +99,8 @@ class Cleaner:
                 await loop.run_in_executor(env.clean_pool, job)
             await loop.run_in_executor(env.clean_pool, _swap_files, env.files, log.folder, old, new)
             log.replace_segments(old, [new])
+            for segment in old[1:]:
+                log.tags.forget(segment.base_offset)
             after += new.size
         await self._forget_aborted([new for _, new in groups])
         reached = table.end_offset
@@ -272,7 +274,7 @@ def finish_swaps(files: Files, folder: Path) -> None:
 def _finish_swap(files: Files, folder: Path, swap: Path, replaced: list[int]) -> None:
     base_offset = int(swap.name[:20])
     for base in replaced:
-        for suffix in (LOG, INDEX, TIME_INDEX, ABORTED):
+        for suffix in (LOG, INDEX, TIME_INDEX, ABORTED, TAGS):
             if base != base_offset or suffix in (INDEX, TIME_INDEX):
                 files.remove(folder / (segment_name(base) + suffix))
     # What is replaced must be gone for good before the new segment looks like any other.

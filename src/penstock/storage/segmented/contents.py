@@ -25,9 +25,10 @@ from penstock.storage.segmented.files import Files
 from penstock.storage.segmented.identity import PARTITION_FILE
 from penstock.storage.segmented.index import read_positions, read_times
 from penstock.storage.segmented.scan import Damage, FoundBatch, survey
-from penstock.storage.segmented.segment import ABORTED, INDEX, LOG, PRODUCERS, TIME_INDEX
+from penstock.storage.segmented.segment import ABORTED, INDEX, LOG, PRODUCERS, TAGS, TIME_INDEX
 from penstock.storage.segmented.sidefiles import EPOCHS_FILE
 from penstock.storage.snapshots import read_snapshot
+from penstock.storage.tags import read_runs
 
 Row = Mapping[str, object]
 
@@ -36,7 +37,7 @@ def reader_of(path: Path, *, with_records: bool = False) -> Callable[[], Iterato
     """What reads a file of this name; None if this engine writes no such file."""
     if path.suffix in (LOG, ".swap", ".cleaned"):
         return lambda: _batches(path, with_records)
-    by_suffix = {INDEX: _positions, TIME_INDEX: _times, ABORTED: _aborted, PRODUCERS: _producers}
+    by_suffix = {INDEX: _positions, TIME_INDEX: _times, ABORTED: _aborted, PRODUCERS: _producers, TAGS: _tags}
     by_name = {
         EPOCHS_FILE: _epochs,
         PARTITION_FILE: _partition,
@@ -159,6 +160,19 @@ def _aborted(path: Path) -> Iterator[Row]:
     end_offset, entries = read_aborted(path.read_bytes())
     yield from (entry._asdict() for entry in entries)
     yield {"end_offset": end_offset}
+
+
+def _tags(path: Path) -> Iterator[Row]:
+    runs = read_runs(path.read_bytes())
+    start = runs.start_offset
+    for end, summary in runs:
+        row: dict[str, object] = {"start_offset": start, "end_offset": end}
+        if summary is None:
+            row["known"] = False
+        elif summary.has_records:
+            row |= {"tags": sorted(summary.tags), "alike": None if summary.may_be_alike else summary.is_alike}
+        yield row
+        start = end
 
 
 def _epochs(path: Path) -> Iterator[Row]:

@@ -31,6 +31,7 @@ from penstock.storage.segmented.segment import (
     LOG,
     PRODUCERS,
     SUFFIXES,
+    TAGS,
     TIME_INDEX,
     Segment,
     segment_name,
@@ -102,7 +103,7 @@ def carry_out(files: Files, folder: Path, cut: Cut) -> None:
         if suffix == PRODUCERS:
             is_gone = cut.fresh or int(base) > cut.end
         elif int(base) == cut.segment:
-            is_gone = suffix in (INDEX, TIME_INDEX) or (cut.fresh and suffix == ABORTED)
+            is_gone = suffix in (INDEX, TIME_INDEX, TAGS) or (cut.fresh and suffix == ABORTED)
         else:
             is_gone = cut.fresh or int(base) > cut.segment
         if is_gone:
@@ -257,6 +258,7 @@ class Cutter:
         """What is in memory becomes what the cut leaves; a log that begins anew knows nothing."""
         log, known_up_to = self._log, 0 if cut.fresh else cut.end
         gone = log.shorten(segments, cut.start, cut.end)
+        log.tags.cut()
         log.epochs.cut(known_up_to)
         log.producers.go_back(producers, known_up_to)
         self._flusher.cut(gone, cut.end)

@@ -16,9 +16,10 @@ from types import MappingProxyType
 from penstock.clock import Clock
 from penstock.config.broker import Limits, LogSettings
 from penstock.config.topic import TopicConfig
-from penstock.errors import StorageError
-from penstock.ids import TopicId, TopicPartition
+from penstock.errors import ApiError, StorageError
+from penstock.ids import TopicId, TopicPartition, companion_of
 from penstock.logs import fields
+from penstock.storage.companions import companion_config, reconcile
 from penstock.storage.contract import Engine, Log
 from penstock.storage.segmented import checkpoint, recovery, strays
 from penstock.storage.segmented.checkpoint import Checkpoint, LogPoint
@@ -30,6 +31,7 @@ from penstock.storage.segmented.open_segments import OpenSegments
 from penstock.storage.segmented.outstanding import Outstanding
 from penstock.storage.segmented.strays import REMOVED, STRAY, Stray
 from penstock.storage.segmented.surroundings import Surroundings
+from penstock.storage.segmented.tagindex import TagRoom
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,7 @@ class SegmentedEngine(Engine):
             producer_expiry_ms=settings.producer_expiry_ms,
             compaction_memory_bytes=settings.compaction_memory_bytes,
             recovery_bytes=settings.recovery_bytes,
+            tag_room=TagRoom(settings.tag_index_bytes),
             start_moved=self._checkpoint_soon,
         )
         self._due = asyncio.Event()
@@ -89,13 +92,16 @@ class SegmentedEngine(Engine):
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._work, self._recover_all, wanted)
         self._logs.update(found)
-        for log in found.values():
+        # A log that is cut waits for a checkpoint.
+        self._keeper = loop.create_task(self._keep_checkpoint(), name="checkpoint")
+        for at in wanted:
+            await self._make_pairs_whole(at)
+        for log in self._logs.values():
             if log.visible_end < log.end_offset:
                 await log.flush()
         await self._save(clean=False)
         await loop.run_in_executor(self._work, self._forget_cuts, list(found.values()))
         self._is_open = True
-        self._keeper = loop.create_task(self._keep_checkpoint(), name="checkpoint")
 
     async def create(self, at: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Log:
         loop = asyncio.get_running_loop()
@@ -162,6 +168,8 @@ class SegmentedEngine(Engine):
                 files.remove_folder(self._folder / name)
             else:
                 present.add(name)
+        beside = {companion_of(at): (topic_id, companion_config(config)) for at, (topic_id, config) in wanted.items()}
+        wanted = {**wanted, **{at: found for at, found in beside.items() if str(at) in present}}
         self._set_strays_aside(present, wanted)
         logs = {}
         for at, (topic_id, config) in wanted.items():
@@ -180,6 +188,15 @@ class SegmentedEngine(Engine):
                     end = point.end if saved.clean else point.recovery
                     self._offline[str(at)] = LogPoint(point.start, end, end, point.high)
         return logs
+
+    async def _make_pairs_whole(self, at: TopicPartition) -> None:
+        main, companion = self._logs.get(at), self._logs.get(companion_of(at))
+        if main is None or companion is None:
+            return
+        try:
+            await reconcile(main, companion, main.recovery_offset)
+        except (OSError, StorageError, ApiError) as error:
+            main.fail(StorageError(f"{at} and its companion cannot be brought together: {error}"))
 
     def _forget_cuts(self, logs: list[SegmentedLog]) -> None:
         for log in logs:

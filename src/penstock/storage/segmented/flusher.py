@@ -65,6 +65,8 @@ class Flusher:
         self._write_back: asyncio.Task[None] | None = None
         self._has_new_jobs = False
         self._cuts = 0
+        self.ahead: Flusher | None = None
+        """Of a log whose bytes have to be on the disk before any of this one count."""
         self.flushed_offset = 0
         """Everything below would survive a power loss."""
         self.recovery_offset = 0
@@ -162,6 +164,9 @@ class Flusher:
     def _sync_all(self, segments: list[Segment], jobs: list[Callable[[], None]]) -> list[Callable[[], None]]:
         """In a thread. Gives the jobs for which there was no room; they are tried again with the next sync."""
         undone: list[Callable[[], None]] = []
+        if self.ahead is not None:
+            for segment in tuple(self.ahead._segments):
+                segment.sync()
         for job in jobs:
             try:
                 job()

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.config.setting import LONG_MAX
@@ -26,20 +25,23 @@ from penstock.logs import fields
 from penstock.records.batch import BatchHeader, read_header, stamp
 from penstock.records.control import Marker, build_marker
 from penstock.storage.admission import admit, look_back
-from penstock.storage.contract import NOTHING, Appended, Log, Slice, TimedOffset
+from penstock.storage.contract import NOTHING, Appended, Log, Parting, Piece, Slice, TimedOffset
 from penstock.storage.copies import copies_of
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
 from penstock.storage.segmented.background import Background
 from penstock.storage.segmented.cleaner import Cleaner
 from penstock.storage.segmented.cutting import Cutter
-from penstock.storage.segmented.flusher import NO_ROOM, Flusher
+from penstock.storage.segmented.flusher import Flusher
 from penstock.storage.segmented.index import MAX_RELATIVE
-from penstock.storage.segmented.reader import Reader
+from penstock.storage.segmented.reader import Reader, look_up
+from penstock.storage.segmented.rolling import must_roll, new_jitter_ms
 from penstock.storage.segmented.segment import Segment
 from penstock.storage.segmented.sidefiles import SideFiles
 from penstock.storage.segmented.surroundings import Surroundings
+from penstock.storage.segmented.tagindex import SegmentTags
 from penstock.storage.segmented.trimming import Trimmer
+from penstock.storage.segmented.undoing import write_failed
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,7 @@ class SegmentedLog(Log):
         self.topic_partition = at
         self.topic_id = topic_id
         self.folder = folder
+        self.files = surroundings.files
         self.config = config
         self.segments = segments
         self.start_offset = start_offset
@@ -87,6 +90,7 @@ class SegmentedLog(Log):
         self._unflushed_messages = 0
         self._flush_timer: asyncio.TimerHandle | None = None
         self._background = Background(str(at))
+        self.tags: SegmentTags = SegmentTags(self, self._background, surroundings)
         self._reader = Reader(str(at), surroundings.read_pool)
         self._side_files = SideFiles(surroundings.files, folder, epochs, producers)
         self._cleaner = Cleaner(self, self._side_files, surroundings)
@@ -126,7 +130,13 @@ class SegmentedLog(Log):
         await self._flusher.admit()
 
     async def append(
-        self, batch: memoryview, leader_epoch: int, *, guard: int | None = None, is_own: bool = False
+        self,
+        batch: memoryview,
+        leader_epoch: int,
+        *,
+        guard: int | None = None,
+        is_own: bool = False,
+        part: Parting | None = None,
     ) -> Appended:
         if self.refusal is not None:
             raise self.refusal
@@ -146,17 +156,27 @@ class SegmentedLog(Log):
                 await self.flush()
             last_offset = admitted.repeat_of + admitted.header.last_offset_delta
             return Appended(admitted.repeat_of, last_offset, admitted.append_time_ms, is_repeat=True)
-        header = admitted.header
+        batch, header = admitted.batch, admitted.header
         base_offset = self.end_offset
-        stamp(admitted.batch, base_offset, leader_epoch)
-        self._write(admitted.batch, header, base_offset, leader_epoch)
+        stamp(batch, base_offset, leader_epoch)
+        if part is not None:
+            batch = part(batch, header, base_offset, leader_epoch)
+            header = read_header(batch)
+        self._write(batch, header, base_offset, leader_epoch)
         if header.producer_id >= 0:
             self.producers.remember(header, base_offset, now_ms)
-        await self._flush_if_due(header.last_offset_delta + 1)
+        await self.secure(header.last_offset_delta + 1)
         return Appended(base_offset, base_offset + header.last_offset_delta, admitted.append_time_ms)
 
     async def append_marker(
-        self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int, leader_epoch: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        part: Parting | None = None,
     ) -> Appended:
         if self.refusal is not None:
             raise self.refusal
@@ -165,9 +185,11 @@ class SegmentedLog(Log):
         batch = memoryview(build_marker(producer_id, producer_epoch, marker, now_ms))
         offset = self.end_offset
         stamp(batch, offset, leader_epoch)
+        if part is not None:
+            batch = part(batch, read_header(batch), offset, leader_epoch)
         self._write(batch, read_header(batch), offset, leader_epoch)
         self.producers.remember_marker(producer_id, producer_epoch, marker, offset, now_ms)
-        await self._flush_if_due(1)
+        await self.secure(1)
         self.producers.settle(self.visible_end)
         return Appended(offset, offset)
 
@@ -179,29 +201,44 @@ class SegmentedLog(Log):
             await self._cutter.begin_at(self.start_offset, copies[0][0].base_offset)
         now_ms, messages = self._env.clock.now_ms(), 0
         for header, batch in copies:
-            if header.base_offset - self.end_offset > MAX_RELATIVE >> 1:
-                # Further than the indexes of a segment reach: the gap becomes the end of the segment before.
-                self.roll(header.base_offset)
             self._write(batch, header, header.base_offset, header.leader_epoch)
             if header.producer_id >= 0:
                 self.producers.replay(batch, header, now_ms)
             messages += header.last_offset_delta + 1
         if copies:
             self.epochs.trim(self.start_offset)
-            await self._flush_if_due(messages)
+            await self.secure(messages)
             self.producers.settle(self.visible_end)
         return self.end_offset
 
+    def put(self, batch: memoryview) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        header = read_header(batch)
+        self._write(batch, header, header.base_offset, header.leader_epoch)
+
+    async def pieces(self, wanted: Sequence[Piece]) -> list[bytes]:
+        if self.failure is not None:
+            raise self.failure
+        return await self._reader.pieces(self.segments, wanted)
+
+    def sync_after(self, companion: Log) -> None:
+        assert isinstance(companion, SegmentedLog)
+        self._flusher.ahead = companion._flusher
+
     def _write(self, batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
         """Writes a batch that is stamped already to the end of the log."""
+        if base_offset - self.end_offset > MAX_RELATIVE >> 1:
+            # Further than the indexes of a segment reach: the gap becomes the end of the segment before.
+            self.roll(base_offset)
         segment = self._active
-        if segment.is_full_for(header, base_offset, len(batch), self.config, self._jitter_ms):
+        if must_roll(segment, header, base_offset, len(batch), self.config, self._jitter_ms):
             segment = self.roll()
         position = segment.size
         try:
             segment.append(batch, header, base_offset, self.config.index_interval_bytes)
         except OSError as error:
-            raise self._write_failed(segment, error) from error
+            raise write_failed(self, segment, error) from error
         self.disk_is_full = self.disk_is_full and not self.has_room()
         self.end_offset = segment.next_offset
         self._last_append = (base_offset, position)
@@ -238,21 +275,10 @@ class SegmentedLog(Log):
         return NOTHING
 
     async def find_time(self, timestamp_ms: int) -> TimedOffset | None:
-        return await self._look_up(lambda: self._reader.find_time(self.segments, timestamp_ms, self.start_offset))
+        return await look_up(self, lambda: self._reader.find_time(self.segments, timestamp_ms, self.start_offset))
 
     async def find_max_timestamp(self) -> TimedOffset | None:
-        return await self._look_up(lambda: self._reader.find_max_timestamp(self.segments, self.start_offset))
-
-    async def _look_up(self, look: Callable[[], Awaitable[TimedOffset | None]]) -> TimedOffset | None:
-        if self.failure is not None:
-            raise self.failure
-        segments = list(self.segments)
-        try:
-            return await look()
-        except OSError as error:
-            if segments != self.segments:
-                return await self._look_up(look)
-            raise StorageError(f"reading {self.topic_partition} failed: {error}") from error
+        return await look_up(self, lambda: self._reader.find_max_timestamp(self.segments, self.start_offset))
 
     async def trim(self, start_offset: int) -> None:
         await self._trimmer.trim(start_offset)
@@ -308,7 +334,7 @@ class SegmentedLog(Log):
             self._flush_timer.cancel()
         await self._cutter.close()
         await self._cleaner.close()
-        await self._background.wait()
+        await self.tags.close()
         if self.failure is None and not is_removed:
             for segment in self.segments:
                 if not segment.index_saved:
@@ -329,12 +355,12 @@ class SegmentedLog(Log):
         try:
             new = Segment.create(self.folder, base_offset or self.end_offset, self._env.open_segments)
         except OSError as error:
-            raise self._write_failed(old, error) from error
+            raise write_failed(self, old, error) from error
         old.next_offset = self.end_offset = new.base_offset
         self.segments.append(new)
         self._bases.append(new.base_offset)
         self._active = new
-        self._jitter_ms = random.randint(0, min(self.config.segment_jitter_ms, self.config.segment_ms))
+        self._jitter_ms = new_jitter_ms(self.config)
         self._flusher.before_next_sync(old.save_index)
         self._flusher.before_next_sync(self._state_job(old))
         self._background.start(self.flush())
@@ -363,7 +389,7 @@ class SegmentedLog(Log):
     def _state_job(self, segment: Segment) -> Callable[[], None]:
         return self._side_files.state_job(segment, self.end_offset, self.saved_high_watermark)
 
-    async def _flush_if_due(self, messages: int) -> None:
+    async def secure(self, messages: int) -> None:
         config = self.config
         self._unflushed_messages += messages
         if self._unflushed_messages >= config.flush_messages:
@@ -375,22 +401,6 @@ class SegmentedLog(Log):
     def _flush_by_time(self) -> None:
         self._flush_timer = None
         self._background.start(self.flush())
-
-    def _write_failed(self, segment: Segment, error: OSError) -> StorageError:
-        """A write that did not happen leaves the log as it was; if that cannot be made sure, the log goes offline."""
-        try:
-            segment.file.truncate(segment.size)
-        except OSError as second:
-            failure = StorageError(
-                f"writing {self.topic_partition} failed ({error}) and could not be undone ({second})"
-            )
-            return self.fail(failure)
-        if error.errno in NO_ROOM:
-            if not self.disk_is_full:
-                logger.error("no room to write", extra=fields(log=str(self.topic_partition), error=str(error)))
-            self.disk_is_full = True
-            return DiskFullError(f"no room on the disk for {self.topic_partition}: {error.strerror}")
-        return self.fail(StorageError(f"writing {self.topic_partition} failed: {error}"))
 
     def fail(self, failure: StorageError) -> StorageError:
         """Takes the log offline."""

@@ -8,17 +8,21 @@ brings the pages in and checks their CRCs; the bytes then go out by sendfile lik
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import ApiError, Code
+from penstock.errors import ApiError, Code, StorageError
 from penstock.records.batch import HEADER, HEADER_BYTES, LENGTH_OVERHEAD
-from penstock.storage.contract import NOTHING, Slice, TimedOffset
+from penstock.storage.contract import NOTHING, Piece, Slice, TimedOffset
 from penstock.storage.segmented.files import FileSlice
 from penstock.storage.segmented.scan import Damage, FoundBatch, survey
 from penstock.storage.segmented.segment import Segment
 from penstock.storage.times import first_at, max_of
+
+if TYPE_CHECKING:
+    from penstock.storage.segmented.log import SegmentedLog
 
 SMALL_BYTES = 8192
 """Up to this size the bytes are read and sent with the answer; above, the kernel sends them from the file."""
@@ -73,7 +77,7 @@ class Reader:
         if segment.is_checked(start, end):
             if start >= segment.hot_from and start >= segment.size - HOT_TAIL_BYTES:
                 if end - start <= SMALL_BYTES:
-                    return Slice((file.read(start, end - start),), end - start, bound)
+                    return Slice((file.read(start, end - start),), end - start, bound, position=start)
                 return Slice((FileSlice(file, start, end - start),), end - start, bound)
             if file.is_cached(start, end - start):
                 return Slice((FileSlice(file, start, end - start),), end - start, bound)
@@ -88,6 +92,10 @@ class Reader:
             return await self.read(segment, offset, max_bytes, end_offset, _EXAMINED)
         segment.checked.add(start, checked)
         return Slice((FileSlice(file, start, checked - start),), checked - start, bound)
+
+    async def pieces(self, segments: Sequence[Segment], wanted: Sequence[Piece]) -> list[bytes]:
+        """Parts of batches, unchecked, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _pieces, list(segments), wanted)
 
     def _corrupt(self, segment: Segment, offset: int) -> ApiError:
         return ApiError(
@@ -105,6 +113,27 @@ class Reader:
     async def find_max_timestamp(self, segments: Sequence[Segment], start_offset: int) -> TimedOffset | None:
         """The first record at or behind `start_offset` that has the largest timestamp of those."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, _find_max, list(segments), start_offset)
+
+
+async def look_up(log: SegmentedLog, look: Callable[[], Awaitable[TimedOffset | None]]) -> TimedOffset | None:
+    """What `look` finds in the segments of a log, again if they were replaced meanwhile."""
+    if log.failure is not None:
+        raise log.failure
+    segments = list(log.segments)
+    try:
+        return await look()
+    except OSError as error:
+        if segments != log.segments:
+            return await look_up(log, look)
+        raise StorageError(f"reading {log.topic_partition} failed: {error}") from error
+
+
+def _pieces(segments: list[Segment], wanted: Sequence[Piece]) -> list[bytes]:
+    bases = [segment.base_offset for segment in segments]
+    return [
+        segments[max(0, bisect_right(bases, base_offset) - 1)].file.read(position, size)
+        for base_offset, position, size in wanted
+    ]
 
 
 def _uncached(segment: Segment) -> Read:

@@ -28,7 +28,7 @@ from penstock.storage.segmented.index import MAX_RELATIVE
 from penstock.storage.segmented.log import SegmentedLog
 from penstock.storage.segmented.restoring import restore_aborted, restore_producers
 from penstock.storage.segmented.scan import Damage, survey
-from penstock.storage.segmented.segment import ABORTED, INDEX, LOG, SUFFIXES, TIME_INDEX, Segment, segment_name
+from penstock.storage.segmented.segment import ABORTED, INDEX, LOG, SUFFIXES, TAGS, TIME_INDEX, Segment, segment_name
 from penstock.storage.segmented.sidefiles import EPOCHS_FILE, SideFiles
 from penstock.storage.segmented.surroundings import Surroundings
 
@@ -125,7 +125,7 @@ def _remove_orphans(files: Files, folder: Path, names: list[str], bases: list[in
     """Indexes whose segment is gone, and files that were never finished: what a crash cut short."""
     kept = {segment_name(base) for base in bases}
     for name in names:
-        if name.endswith(".new") or (name.endswith((INDEX, TIME_INDEX, ABORTED)) and name[:20] not in kept):
+        if name.endswith(".new") or (name.endswith((INDEX, TIME_INDEX, ABORTED, TAGS)) and name[:20] not in kept):
             files.remove(folder / name)
 
 

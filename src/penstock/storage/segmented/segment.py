@@ -17,11 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.config.topic import TopicConfig
 from penstock.logs import fields
 from penstock.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
 from penstock.storage.segmented.files import File
-from penstock.storage.segmented.index import MAX_RELATIVE, SparseIndex
+from penstock.storage.segmented.index import SparseIndex
 from penstock.storage.segmented.open_segments import OpenSegments
 from penstock.storage.segmented.ranges import Ranges
 from penstock.storage.segmented.scan import Damage, FoundBatch, survey
@@ -29,7 +28,8 @@ from penstock.storage.segmented.scan import Damage, FoundBatch, survey
 logger = logging.getLogger(__name__)
 
 LOG, INDEX, TIME_INDEX, ABORTED, PRODUCERS = ".log", ".index", ".timeindex", ".aborted", ".producers"
-SUFFIXES = (LOG, INDEX, TIME_INDEX, ABORTED, PRODUCERS)
+TAGS = ".tags"
+SUFFIXES = (LOG, INDEX, TIME_INDEX, ABORTED, PRODUCERS, TAGS)
 
 _SURVEY_INTERVAL_BYTES = 4096
 
@@ -140,21 +140,6 @@ class Segment:
     def is_loaded(self) -> bool:
         """Whether a look-up needs nothing from the disk but the batches themselves."""
         return self._file is not None and self._index is not None
-
-    def is_full_for(
-        self, header: BatchHeader, base_offset: int, size: int, config: TopicConfig, jitter_ms: int
-    ) -> bool:
-        """Whether a batch has to begin the next segment."""
-        if self.size == 0:
-            return False
-        return (
-            self.size + size > config.segment_bytes
-            or base_offset + header.last_offset_delta - self.base_offset > MAX_RELATIVE >> 1
-            or (
-                header.max_timestamp - self.first_timestamp > config.segment_ms - jitter_ms
-                and self.first_timestamp >= 0
-            )
-        )
 
     def append(self, batch: memoryview, header: BatchHeader, base_offset: int, interval_bytes: int) -> None:
         """Writes a batch that is stamped already; on an error nothing has changed but bytes behind the end."""

@@ -10,6 +10,7 @@ from penstock.clock import Clock
 from penstock.storage.segmented.files import Files
 from penstock.storage.segmented.open_segments import OpenSegments
 from penstock.storage.segmented.outstanding import Outstanding
+from penstock.storage.segmented.tagindex import TagRoom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,5 +30,6 @@ class Surroundings:
     compaction_memory_bytes: int
     recovery_bytes: int
     """When so much has been appended to a segment, the next checkpoint saves what a recovery needs to begin there."""
+    tag_room: TagRoom
     start_moved: Callable[[], Awaitable[None]]
     """Called when a log's start offset has changed; what it gives is done when the checkpoint on disk says so."""

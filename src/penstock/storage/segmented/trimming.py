@@ -78,6 +78,7 @@ class Trimmer:
         segments = self._log.segments
         while len(segments) > 1 and segments[0].next_offset <= self._log.start_offset:
             self._delete(segments[0])
+            self._log.tags.forget(segments[0].base_offset)
             self._log.replace_segments(segments[:1], [])
 
     def _rolled(self) -> bool:

@@ -1,0 +1,92 @@
+"""Companion logs: the other halves of some batches of a log, at the same offsets (`docs/delay.md`).
+
+A half that is put aside is written before the one that stays, and synced before it. So at the end of a companion there
+may be halves of batches that never came to be; but what says that it has another half, has it. A power loss can break
+the latter, behind the last sync: `reconcile` makes it true again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from penstock.config.setting import LONG_MAX
+from penstock.config.topic import TopicConfig
+from penstock.errors import ApiError
+from penstock.logs import fields
+from penstock.records.batch import HEADER_BYTES, PAIRED_BIT, BatchHeader, read_header
+from penstock.storage.contract import Log, Part
+
+logger = logging.getLogger(__name__)
+
+_SEGMENT_BYTES = 64 << 20
+_READ_BYTES = 1 << 20
+
+
+def companion_config(config: TopicConfig) -> TopicConfig:
+    """It has gaps, like a compacted log, and is synced with the log that it belongs to."""
+    return replace(
+        config,
+        cleanup_policy=frozenset({"compact"}),
+        segment_bytes=min(config.segment_bytes, _SEGMENT_BYTES),
+        segment_ms=LONG_MAX,
+        flush_messages=LONG_MAX,
+        flush_ms=LONG_MAX,
+        partitions_retired={},
+    )
+
+
+async def reconcile(main: Log, companion: Log, synced_end: int) -> None:
+    """Makes pairs whole after a start; what lies below `synced_end` was synced, and is."""
+    await companion.cut(main.end_offset)
+    # Below its start it has let go what nobody waits for any more.
+    lost = await _first_broken(main, companion, max(synced_end, companion.start_offset))
+    if lost is not None:
+        logger.error(
+            "the end of the log is cut: a power loss took a batch, or the other half of one",
+            extra=fields(log=str(main.topic_partition), end=lost, was=main.end_offset),
+        )
+        await main.cut(lost)
+        await companion.cut(main.end_offset)
+    main.sync_after(companion)
+
+
+async def _first_broken(main: Log, companion: Log, start: int) -> int | None:
+    """The first offset, from `start` on, at which something is damaged or has lost its other half."""
+    halves = {header.base_offset async for header in _headers(companion, start) if header is not None}
+    offset = max(start, main.start_offset)
+    async for header in _headers(main, start):
+        if header is None:
+            return offset
+        if header.attributes & PAIRED_BIT and header.base_offset not in halves:
+            return header.base_offset
+        offset = header.next_offset
+    return None
+
+
+async def _headers(log: Log, start: int) -> AsyncIterator[BatchHeader | None]:
+    """The headers of all batches from an offset on; None for what is damaged."""
+    offset, end = max(start, log.start_offset), log.end_offset
+    while offset < end:
+        try:
+            found = await log.read(offset, _READ_BYTES, end)
+        except ApiError:
+            offset += 1
+            yield None
+            continue
+        if not found.size:
+            return
+        for part in found.parts:
+            content, position = memoryview(content_of(part)), 0
+            while len(content) - position >= HEADER_BYTES:
+                header = read_header(content, position)
+                position += header.size
+                offset = header.next_offset
+                yield header
+
+
+def content_of(part: Part) -> bytes:
+    """The bytes of a part, which a read has found in the page cache."""
+    return part if isinstance(part, bytes) else os.pread(part.fileno(), part.size, part.position)
