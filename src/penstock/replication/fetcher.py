@@ -144,7 +144,7 @@ class Fetcher:
     def follow(self, partitions: Mapping[TopicPartition, Followed]) -> None:
         """From now on these, and no others."""
         came = partitions.keys() - self._partitions.keys()
-        self._moved.update(at for at, partition in partitions.items() if self._partitions.get(at) is not partition)
+        self._moved.update(at for at, partition in partitions.items() if self._partitions.get(at) != partition)
         self._partitions = dict(sorted(partitions.items()))
         self._is_settled = False
         self._left_alone = {at: pause for at, pause in self._left_alone.items() if at in partitions}

@@ -14,6 +14,7 @@ from penstock.config.setting import Setting
 from penstock.config.throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, names_replica
 from penstock.ids import BrokerId, TopicPartition
 from penstock.net.peer import Peer
+from penstock.replication.copying import Copying
 from penstock.replication.fetcher import Fetcher, FetchRules, Pace
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
@@ -91,7 +92,7 @@ class Followers:
             fetcher = self._fetchers.get(key)
             if fetcher is None:
                 fetcher = self._fetchers[key] = self._new_fetcher(*key)
-            fetcher.follow(partitions)
+            fetcher.follow({at: Copying(partition) for at, partition in partitions.items()})
 
     def _new_fetcher(self, leader: BrokerId, host: str, port: int) -> Fetcher:
         me = self._replicas.broker

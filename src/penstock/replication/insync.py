@@ -82,8 +82,8 @@ class InSyncKeeper:
             leadership = partition.leadership
             if leadership is None:
                 continue
-            log = partition.log
-            wanted = leadership.proposed or leadership.proposal(log.end_offset, now_ms, can_write=log.can_write)
+            can_write = partition.beside.can_write
+            wanted = leadership.proposed or leadership.proposal(partition.log.end_offset, now_ms, can_write=can_write)
             if wanted is not None:
                 leadership.propose(wanted)
                 proposals[partition] = leadership

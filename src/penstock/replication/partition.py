@@ -6,31 +6,18 @@ such change has an epoch, and what began in an earlier one ends with an error.
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
 
 from penstock.cluster.metadata import NO_LEADER, PartitionImage
-from penstock.errors import ApiError, Code, code_from
+from penstock.errors import ApiError, Code
 from penstock.ids import BrokerId, TopicPartition
-from penstock.logs import fields
-from penstock.protocol.fetch import FetchPartition
-from penstock.protocol.replica_fetch import ReplicaResult
-from penstock.replication.following import (
-    Append,
-    BeginAt,
-    CutBack,
-    Divergence,
-    Position,
-    diverges,
-    is_out_of_range,
-    next_step,
-    position_of,
-)
+from penstock.replication.beside import Beside, Pair
+from penstock.replication.delaying import NO_DELAYS, Delaying
+from penstock.replication.following import Divergence, Position, diverges, is_out_of_range
 from penstock.replication.leadership import Heard, LagRules, Leadership
 from penstock.replication.tenure import Tenure
 from penstock.replication.waiting import Unacknowledged, Waiter, another_leads
 from penstock.storage.contract import Appended, Log, Slice
-
-logger = logging.getLogger(__name__)
 
 ALL_IN_SYNC = -1
 """acks=all: the producer wants `min.insync.replicas` to have the batch."""
@@ -48,6 +35,7 @@ class Partition:
     """
 
     __slots__ = (
+        "_delaying",
         "_followers_waiting",
         "_is_only_replica",
         "_stable_waiters",
@@ -55,6 +43,7 @@ class Partition:
         "_told_stable",
         "_unacknowledged",
         "_waiters",
+        "beside",
         "high_watermark",
         "is_gone",
         "leader",
@@ -64,8 +53,10 @@ class Partition:
         "term",
     )
 
-    def __init__(self, log: Log, tenure: Tenure) -> None:
+    def __init__(self, log: Log, tenure: Tenure, beside: Beside | None = None, delaying: Delaying = NO_DELAYS) -> None:
         self.log = log
+        self.beside = beside or Beside(log)
+        self._delaying = delaying
         self.leader = NO_LEADER
         self.leader_epoch = -1
         self.leadership: Leadership | None = None
@@ -161,10 +152,14 @@ class Partition:
         log = self.log
         if acks == ALL_IN_SYNC:
             self._check_in_sync(Code.NOT_ENOUGH_REPLICAS)
+        part = None if is_own else self._delaying.parting(self, batch)
+        if part is not None:
+            self.check_leads()
+            await self._prepare_companion()
         await log.admit()
         epoch, term = self.check_leads().epoch, self.term
         try:
-            appended = await log.append(batch, epoch, guard=guard, is_own=is_own)
+            appended = await log.append(batch, epoch, guard=guard, is_own=is_own, part=part)
         except ApiError as error:
             if error.code is Code.DUPLICATE_SEQUENCE_NUMBER and acks == ALL_IN_SYNC:
                 # Clients take it for success: what they sent must be with all that are in sync.
@@ -180,6 +175,8 @@ class Partition:
         """Ends a producer's transaction; on return the marker is acknowledged by all that are in sync, and who waits
         for what it makes stable is told.
         """
+        if self.beside.companion is not None:
+            await self._prepare_companion()
         await self.log.admit()
         epoch, term = self.check_leads().epoch, self.term
         appended = await self.log.append_marker(
@@ -188,10 +185,29 @@ class Partition:
             committed=committed,
             coordinator_epoch=coordinator_epoch,
             leader_epoch=epoch,
+            part=self._delaying.parting_of_marker(self, producer_id),
         )
         self._check_term(term)
         self._grew(0)
         await self.acknowledged(appended.last_offset, term)
+
+    async def append_pair(self, make: Callable[[int, int], Pair | None]) -> bool:
+        """Appends what we make ourselves, given the base offset and the epoch, to the companion and to the log; False
+        if nothing was made after all.
+        """
+        companion = await self.beside.ensure()
+        await companion.admit()
+        await self.log.admit()
+        epoch, term = self.check_leads().epoch, self.term
+        pair = make(self.log.end_offset, epoch)
+        if pair is None:
+            return False
+        companion.put(pair.aside)
+        self.log.put(pair.kept)
+        await self.log.secure(1)
+        self._check_term(term)
+        self._grew(len(pair.kept))
+        return True
 
     async def acknowledged(self, offset: int, term: int, within_ms: int | None = None) -> None:
         """Returns when everybody who is in sync has the record that was appended at `offset` in a term; ApiError if
@@ -211,9 +227,9 @@ class Partition:
         if self.high_watermark <= offset:
             await self._unacknowledged.wait(offset, within_ms)
 
-    async def read(self, offset: int, max_bytes: int, *, committed_only: bool = False) -> Slice:
+    async def read(self, offset: int, max_bytes: int, *, committed_only: bool = False, below: int = _PLENTY) -> Slice:
         """Batches below the high watermark or, with `committed_only`, below the last stable offset, together with
-        the aborted transactions that are to be left out of them.
+        the aborted transactions that are to be left out of them; and none that reaches to `below`.
         """
         # An append whose producer went away before it was flushed has nobody else to do this.
         self._raise_watermark(0)
@@ -225,11 +241,11 @@ class Partition:
                 raise ApiError(Code.OFFSET_NOT_AVAILABLE, f"offset {offset} is not known to be acknowledged yet")
             raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark {high_watermark}")
         if not committed_only:
-            return await self.log.read(offset, max_bytes, high_watermark)
+            return await self.log.read(offset, max_bytes, min(high_watermark, below))
         aborted = self.log.producers.aborted
         while True:
             removals = aborted.removals
-            found = await self.log.read(offset, max_bytes, self.last_stable_offset)
+            found = await self.log.read(offset, max_bytes, min(self.last_stable_offset, below))
             # If entries were removed meanwhile, what was read may be older than the compaction that removed them.
             if aborted.removals == removals:
                 return found._replace(aborted=self.log.aborted_transactions(offset, found.end_offset))
@@ -245,62 +261,19 @@ class Partition:
             raise self._not_leading()
         if not leadership.knows(follower):
             raise ApiError(Code.UNKNOWN_LEADER_EPOCH, f"broker {follower} is no replica of {self.topic_partition}")
-        if is_out_of_range(asked, log.start_offset, leadership.end_of(follower)):
-            raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {asked.offset} lies before the log")
-        divergence = diverges(asked, log.epochs, log.end_offset)
+        divergence = None
+        if asked.offset >= log.start_offset or not self.beside.serves_below_start(follower, asked):
+            if is_out_of_range(asked, log.start_offset, leadership.end_of(follower)):
+                raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {asked.offset} lies before the log")
+            divergence = diverges(asked, log.epochs, log.end_offset)
         if divergence is None:
             now_ms = self._tenure.now_ms()
             leadership.fetched(follower, asked.offset, log.end_offset, now_ms, heard.followed_ms, heard)
             self._raise_watermark(0)
         return divergence
 
-    async def read_for_follower(self, offset: int, max_bytes: int) -> Slice:
-        return await self.log.read(offset, max_bytes, self.log.end_offset)
-
-    @property
-    def can_follow(self) -> bool:
-        """Whether there is room to speak of. Else by asking alone it would be in sync, and lead again in vain."""
-        return not self.log.disk_is_full or self.log.has_room()
-
-    def wanted(self, max_bytes: int) -> FetchPartition:
-        """What this follower asks its leader for."""
-        log = self.log
-        offset, last_epoch = position_of(log.epochs, log.end_offset)
-        topic, index = self.topic_partition
-        return FetchPartition(
-            topic, log.topic_id.bytes, index, self.leader_epoch, offset, last_epoch, log.start_offset, max_bytes
-        )
-
-    async def take(self, asked: FetchPartition, result: ReplicaResult) -> bool:
-        """Does what the leader's answer asks for; False if there is nothing to be done before some time has passed."""
-        log = self.log
-        if self.leadership is not None or asked.current_leader_epoch != self.leader_epoch:
-            return True
-        position = Position(asked.fetch_offset, asked.last_fetched_epoch)
-        divergence = None if result.diverging is None else Divergence(*result.diverging)
-        step = next_step(code_from(result.error_code), divergence, result.log_start_offset, position, log.epochs)
-        match step:
-            case Append():
-                if len(result.records):
-                    await log.admit()
-                    await log.append_as_is(result.records)
-                if result.log_start_offset > log.start_offset:
-                    await log.trim(min(result.log_start_offset, log.end_offset))
-                self._follow_watermark(result.high_watermark, len(result.records))
-            case CutBack(end_offset):
-                if end_offset < self.high_watermark:
-                    logger.error(
-                        "acknowledged records are cut",
-                        extra=fields(log=str(self.topic_partition), end=end_offset, high_watermark=self.high_watermark),
-                    )
-                await log.cut(end_offset)
-                self.high_watermark = min(self.high_watermark, log.end_offset)
-            case BeginAt(start_offset):
-                await log.begin_at(start_offset)
-                self.high_watermark = start_offset
-            case _:
-                return False
-        return True
+    async def read_for_follower(self, follower: BrokerId, offset: int, max_bytes: int) -> Slice:
+        return await self.beside.read(follower, offset, max_bytes)
 
     async def trim(self, offset: int) -> int:
         """Removes records below `offset` (-1: all that are visible) and gives the new start of the log."""
@@ -336,6 +309,16 @@ class Partition:
         self.is_gone = True
         self._end_role()
 
+    def has_companion(self) -> None:
+        """A leader has sent halves of batches: what waits in them is looked after from now on."""
+        if self.beside.companion is not None:
+            self._delaying.look_after(self)
+
+    async def _prepare_companion(self) -> None:
+        await (await self.beside.ensure()).admit()
+        self._delaying.look_after(self)
+        await self._delaying.ready(self)
+
     def _check_in_sync(self, code: Code) -> None:
         wanted = self.log.config.min_insync_replicas
         if wanted > 1 and self.leadership is not None and len(self.leadership.in_sync) < wanted:
@@ -351,6 +334,7 @@ class Partition:
         self.leadership = None
         self._is_only_replica = False
         self._unacknowledged.give_up()
+        self.beside.role_changed()
         for waiter in (*self._waiters, *self._stable_waiters, *self._followers_waiting):
             waiter.grew(_PLENTY)
 
@@ -369,7 +353,8 @@ class Partition:
         elif self.leadership is not None and self.leadership.raise_watermark(visible, self._tenure.now_ms()):
             self._set_watermark(self.leadership.high_watermark, _PLENTY)
 
-    def _follow_watermark(self, leaders: int, appended_bytes: int) -> None:
+    def follow_watermark(self, leaders: int, appended_bytes: int) -> None:
+        """As a follower: takes note of what the leader says that everybody in sync has."""
         reached = min(leaders, self.log.visible_end)
         if reached > self.high_watermark:
             self._set_watermark(reached, appended_bytes)

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from penstock.cluster.metadata import MetadataImage, TopicImage
 from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code, StorageError
-from penstock.ids import BrokerId, TopicId, TopicPartition
+from penstock.ids import BrokerId, TopicId, TopicPartition, companion_of
 from penstock.logs import fields
+from penstock.replication.beside import Beside
+from penstock.replication.delaying import NO_DELAYS, Delaying
 from penstock.replication.leadership import LagRules
 from penstock.replication.partition import Partition
 from penstock.replication.tenure import Tenure
-from penstock.storage.contract import Engine
+from penstock.storage.companions import companion_config
+from penstock.storage.contract import Engine, Log
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +39,14 @@ class Replicas:
         effective: Effective,
         tenure: Tenure,
         lag_rules: LagRules,
+        delaying: Delaying = NO_DELAYS,
     ) -> None:
         self._broker = broker
         self._engines = engines
         self._effective = effective
         self._tenure = tenure
         self._lag_rules = lag_rules
+        self._delaying = delaying
         self._on_role: list[RoleCallback] = []
         self._has_begun = False
         self._image: MetadataImage | None = None
@@ -165,6 +170,9 @@ class Replicas:
                 continue
             if partition.index in held:
                 held[partition.index].log.configure(config)
+                companion = held[partition.index].beside.companion
+                if companion is not None:
+                    companion.configure(companion_config(config))
                 continue
             try:
                 await self._engines[config.storage].create(at, topic.id, config)
@@ -181,13 +189,13 @@ class Replicas:
     async def _let_go(self, partition: Partition) -> None:
         partition.go()
         self._tell(partition)
-        at = partition.topic_partition
-        for engine in self._engines.values():
-            if at in engine.logs:
-                try:
-                    await engine.delete(at)
-                except (OSError, StorageError) as error:
-                    logger.error("log not removed", extra=fields(log=str(at), error=str(error)))
+        for at in (partition.topic_partition, companion_of(partition.topic_partition)):
+            for engine in self._engines.values():
+                if at in engine.logs:
+                    try:
+                        await engine.delete(at)
+                    except (OSError, StorageError) as error:
+                        logger.error("log not removed", extra=fields(log=str(at), error=str(error)))
 
     def _give_roles(self, topic: TopicImage, alive: frozenset[BrokerId]) -> None:
         if not self._has_begun:
@@ -217,10 +225,22 @@ class Replicas:
             for engine in self._engines.values():
                 log = engine.logs.get(at)
                 if log is not None and image.index not in partitions:
-                    partitions[image.index] = Partition(log, self._tenure)
+                    partitions[image.index] = self._partition(log, engine, is_internal=topic.is_internal)
+
+    def _partition(self, log: Log, engine: Engine, *, is_internal: bool) -> Partition:
+        at = companion_of(log.topic_partition)
+
+        async def make() -> Log:
+            return await engine.create(at, log.topic_id, companion_config(log.config))
+
+        delaying = NO_DELAYS if is_internal else self._delaying
+        return Partition(log, self._tenure, Beside(log, engine.logs.get(at), make), delaying)
 
     def _why_not(self, topic: str, index: int) -> ApiError:
         known = self._image.topics.get(topic) if self._image else None
+        if known is not None and known.view_of is not None:
+            reason = f"{topic} is a view of {known.view_of} and has no log of its own: send to {known.view_of}"
+            return ApiError(Code.INVALID_TOPIC_EXCEPTION, reason)
         if known is None or not 0 <= index < len(known.partitions):
             return ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION)
         if self._broker not in known.partitions[index].replicas or self._step is not None:
