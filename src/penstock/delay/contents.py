@@ -1,0 +1,97 @@
+"""What a batch of the companion changes: messages that wait from now on, names, cancels.
+
+Pure. Positions are those in the file, so that a message's content can be read again without its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.config.delay import parse_duration
+from penstock.delay.entries import NAMED, RECURS, pack
+from penstock.delay.indexfiles import HASH_BYTES
+from penstock.delay.recurrence import Recurrence, parse_recurrence
+from penstock.delay.wishes import ANY_NAME, CANCEL, DELIVER_AT, SCHEDULE, TIMER_ID
+from penstock.records.batch import HEADER_BYTES, BatchHeader
+from penstock.records.records import RecordView, encode_header, join_headers, put_content, walk, walk_headers
+
+
+class Waits(NamedTuple):
+    """A message waits; one of the same name no longer does."""
+
+    entry: bytes
+    name: bytes | None
+
+
+class Cancels(NamedTuple):
+    """The message of this name no longer waits."""
+
+    name: bytes
+
+
+Change = Waits | Cancels
+
+
+def changes(batch: memoryview, header: BatchHeader, position: int) -> Iterator[Change]:
+    """What the records of a batch change, which lies at `position` of its file, in order."""
+    block = batch[HEADER_BYTES : header.size]
+    for record in walk(block, header.record_count):
+        content = block[record.content_at : record.end]
+        flags, name = 0, None
+        if ANY_NAME.search(content) is not None:
+            headers = {bytes(found.name): found.value for found in walk_headers(block, record)}
+            cancelled = headers.get(CANCEL)
+            if cancelled is not None:
+                yield Cancels(bytes(cancelled))
+                continue
+            named = headers.get(TIMER_ID)
+            if named is not None:
+                flags, name = NAMED, bytes(named)
+            if SCHEDULE in headers:
+                flags |= RECURS
+        place = position + HEADER_BYTES + record.content_at
+        due_ms = header.base_timestamp + record.timestamp_delta
+        yield Waits(pack(due_ms, header.base_offset, place, len(content) | flags, crc32c(content)), name)
+
+
+def hash_of(name: bytes) -> bytes:
+    return blake2b(name, digest_size=HASH_BYTES).digest()
+
+
+def name_in(content: bytes) -> bytes | None:
+    """The timer id of a message."""
+    record, block = _as_record(content)
+    for header in walk_headers(block, record):
+        if header.name == TIMER_ID and header.value is not None:
+            return bytes(header.value)
+    return None
+
+
+def recurrence_in(content: bytes) -> Recurrence | None:
+    """The schedule of a message."""
+    record, block = _as_record(content)
+    for header in walk_headers(block, record):
+        if header.name == SCHEDULE and header.value is not None:
+            return parse_recurrence(bytes(header.value).decode(), parse_duration)
+    return None
+
+
+def occurrence(content: bytes, due_ms: int) -> bytes:
+    """What is delivered of a message that recurs: instead of its schedule it says when it was due."""
+    record, block = _as_record(content)
+    due = encode_header(DELIVER_AT, b"%d" % due_ms)
+    encoded: list[bytes | memoryview] = [
+        due if header.name == SCHEDULE else block[header.start : header.end] for header in walk_headers(block, record)
+    ]
+    return bytes(block[record.content_at : record.headers_at]) + join_headers(encoded)
+
+
+def _as_record(content: bytes) -> tuple[RecordView, memoryview]:
+    parts: list[bytes | memoryview] = []
+    put_content(parts, content, 0, 0)
+    block = memoryview(b"".join(parts))
+    return next(walk(block, 1)), block

@@ -1,0 +1,306 @@
+"""The index of what waits in one companion log: by due time, and by timer id.
+
+New entries are in memory until they are written as a run. Of what is in runs only the next minute is in memory, in the
+wheel. The state on disk is that of one offset of the companion, from which it is read on after a crash.
+`docs/delay.md` has the files.
+
+Loading, saving and merging take turns (`_turn`); adding, cancelling and taking need none, they happen between two
+steps of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock.delay.entries import (
+    NOTHING_DELIVERED,
+    PLACE_BYTES,
+    at_due,
+    base_of,
+    cancelled,
+    due_of,
+    is_cancel,
+)
+from penstock.delay.indexfiles import (
+    DUE,
+    HASH_BYTES,
+    IDS,
+    MINUTE_MS,
+    NOTHING_SAVED,
+    Place,
+    Saved,
+    behind,
+    below,
+    between,
+    choose,
+    forget,
+    holds,
+    load,
+    merge_runs,
+    path_of,
+    save_runs,
+    save_state,
+    split,
+    up_to_minute,
+    without_passed,
+)
+from penstock.delay.runs import Layout, Run
+from penstock.delay.wheel import Wheel
+from penstock.errors import StorageError
+from penstock.logs import fields
+
+logger = logging.getLogger(__name__)
+
+WHEEL_MAX = 500_000
+"""With so many in the wheel the next minute is not loaded yet: after a long stop all that is overdue would come."""
+
+T = TypeVar("T")
+
+
+class DueIndex:
+    """What waits, and up to where it was delivered."""
+
+    def __init__(self, place: Place | None) -> None:
+        self._place = place
+        self.wheel = Wheel()
+        self.mark = NOTHING_DELIVERED
+        """Everything at or below it was delivered, and that is settled; the wheel may be ahead."""
+        self.horizon_ms = 0
+        """What is due before is in the wheel."""
+        self.read_from = -1
+        """From where the companion is to be read again after a start; -1 if the index is not on disk."""
+        self._far: dict[int, bytearray] = {}
+        """New entries behind the horizon, by minute."""
+        self._near = bytearray()
+        """New entries that are in the wheel too."""
+        self._ids: dict[bytes, bytearray] = {}
+        self._fresh = 0
+        self._runs: dict[Layout, list[Run]] = {DUE: [], IDS: []}
+        self._saved_mark = NOTHING_DELIVERED
+        """That of the state on disk: what the companion says behind it is read again after a crash."""
+        self.has_moved = False
+        """Messages have other places than before: runs are merged to forget the old ones."""
+        self.open_since: dict[int, int] = {}
+        """Transactions that were open when the index was last saved, and where they begin."""
+        self._number = 0
+        self._turn = asyncio.Lock()
+
+    @property
+    def fresh(self) -> int:
+        """How many entries are in memory only."""
+        return self._fresh
+
+    @property
+    def lowest_base(self) -> int | None:
+        """No message that waits lies below this offset of the companion; None if nothing waits."""
+        bases = [run.lowest_base for run in self._runs[DUE]]
+        for packed in (self._near, *self._far.values()):
+            bases += (base_of(entry) for entry in split(packed) if entry > self.mark)
+        return min(bases, default=None)
+
+    async def open(self) -> None:
+        """Brings back what is on disk; if that is not sound, nothing, and all of the companion has to be read."""
+        if self._place is None:
+            return
+        try:
+            found = await self._in_thread(load, self._place)
+        except StorageError as error:
+            logger.error(
+                "index of timers is made anew", extra=fields(folder=str(self._place.folder), reason=str(error))
+            )
+            found = NOTHING_SAVED
+        self._runs = {layout: list(found.runs.get(layout, [])) for layout in (DUE, IDS)}
+        self.mark = self._saved_mark = found.mark
+        self.read_from, self._number, self.open_since = found.read_from, found.number, found.open_since
+        self._begin_wheel()
+
+    async def clear(self) -> None:
+        """Forgets everything, on disk too: the companion has begun anew."""
+        async with self._turn:
+            self._near, self._far, self._ids, self._fresh = bytearray(), {}, {}, 0
+            self._runs, self.mark, self._saved_mark = {DUE: [], IDS: []}, NOTHING_DELIVERED, NOTHING_DELIVERED
+            self.read_from, self.open_since = -1, {}
+            self._begin_wheel()
+            if self._place is not None:
+                await self._in_thread(forget, self._place)
+
+    def add(self, entry: bytes, id_hash: bytes | None = None) -> None:
+        """A message waits from now on; one that was delivered already is left out."""
+        if entry <= self.mark:
+            return
+        if due_of(entry) < self.horizon_ms:
+            self.wheel.add(entry)
+        self._keep(entry)
+        if id_hash is not None:
+            self._ids.setdefault(id_hash, bytearray()).extend(entry)
+        self._fresh += 1
+
+    def cancel(self, entry: bytes) -> None:
+        """A message no longer waits; it may have been taken, but not delivered."""
+        if self.mark < entry <= self.wheel.mark:
+            self.wheel.cancel_taken(entry)
+        self.add(cancelled(entry))
+
+    async def named(self, id_hash: bytes) -> list[bytes]:
+        """Entries that may have this timer id and are not delivered; cancelled ones too."""
+        async with self._turn:
+            found = split(self._ids.get(id_hash, b""))
+            for run in self._runs[IDS]:
+                pieces = await self._in_thread(between, run, id_hash, behind(id_hash))
+                for piece in pieces:
+                    found += [bytes(item[HASH_BYTES:]) for item in run.split(bytes(piece))]
+        return sorted({entry for entry in found if entry > self.mark})
+
+    async def is_waiting(self, entry: bytes) -> bool:
+        """Whether a message that was added is neither delivered nor cancelled."""
+        if entry <= self.mark:
+            return False
+        gone = cancelled(entry)
+        if any(holds(packed, gone) for packed in (self._near, self._far.get(due_of(entry) // MINUTE_MS, b""))):
+            return False
+        async with self._turn:
+            for run in self._runs[DUE]:
+                if await self._in_thread(between, run, gone, behind(gone)):
+                    return False
+        return True
+
+    async def below(self, base_offset: int, most: int) -> list[bytes] | None:
+        """The messages that wait below an offset of the companion, in order; None if there are too many."""
+        async with self._turn:
+            mark = self.mark
+            fresh = [entry for packed in (self._near, *self._far.values()) for entry in split(packed)]
+            runs = [run for run in self._runs[DUE] if run.lowest_base < base_offset]
+            found = [entry for entry in fresh if base_of(entry) < base_offset]
+            if runs:
+                found += await self._in_thread(below, runs, base_offset)
+        gone = {entry[:PLACE_BYTES] for entry in found if is_cancel(entry)}
+        live = {entry for entry in found if entry > mark and not is_cancel(entry) and entry[:PLACE_BYTES] not in gone}
+        return sorted(live) if len(live) <= most else None
+
+    async def reach(self, due_ms: int) -> bool:
+        """Loads what is due before, minute by minute; False if there was too much of it for now."""
+        while self.horizon_ms < due_ms:
+            if len(self.wheel) >= WHEEL_MAX:
+                return False
+            await self._load_minutes(due_ms)
+        return True
+
+    def passed(self, mark: bytes) -> list[bytes]:
+        """Everything up to `mark` was delivered, which the wheel has reached; gives those that recur."""
+        recurring = self.wheel.passed(mark)
+        self.mark = max(self.mark, mark)
+        return recurring
+
+    def rewind(self) -> None:
+        """What was taken from the wheel, and is not settled, was not delivered."""
+        near, self._near = self._near, bytearray()
+        self._begin_wheel()
+        for entry in split(near):
+            if entry > self.mark:
+                self._keep(entry)
+
+    async def save(self, read_from: int, open_since: dict[int, int]) -> None:
+        """Writes what is in memory as a run; the companion is read from `read_from` on after a crash, and before it
+        only for these transactions, which are open.
+        """
+        if self._place is None:
+            self._forget_delivered()
+            return
+        async with self._turn:
+            mark, number = self.mark, self._number
+            near, far, ids = self._near, self._far, self._ids
+            entries = [entry for packed in (near, *far.values()) for entry in split(packed) if entry > mark]
+            named = [key + entry for key, packed in ids.items() for entry in split(packed) if entry > mark]
+            self._near, self._far, self._ids, self._fresh, self._number = bytearray(), {}, {}, 0, number + 2
+            try:
+                runs = await self._in_thread(save_runs, self._place, number, {DUE: entries, IDS: named})
+                kept = {layout: [*self._runs[layout], *runs[layout]] for layout in (DUE, IDS)}
+                kept, gone = without_passed(kept, mark)
+                state = Saved(kept, mark, read_from, 0, dict(open_since))
+                await self._in_thread(save_state, self._place, state, gone)
+            except OSError:
+                self._put_back(entries, ids)
+                raise
+            self._runs, self.read_from, self.open_since, self._saved_mark = kept, read_from, state.open_since, mark
+
+    async def merge(self) -> bool:
+        """Merges runs of one size, if there are enough; False if there were not. One caller at a time."""
+        if self._place is None:
+            return False
+        is_whole = self.has_moved and bool(self._runs[DUE])
+        due = [(layout, chosen) for layout, runs in self._runs.items() if (chosen := choose(runs))]
+        if is_whole:
+            due = [(DUE, list(self._runs[DUE]))]
+            self.has_moved = False
+        if not due:
+            return False
+        layout, chosen = due[0]
+        path = path_of(self._place, layout, self._number)
+        self._number += 1
+        new = await self._in_thread(merge_runs, self._place.files, path, layout, chosen, self._saved_mark, is_whole)
+        async with self._turn:
+            kept = dict(self._runs)
+            kept[layout] = [run for run in self._runs[layout] if run not in chosen]
+            if new.count:
+                kept[layout].append(new)
+            gone = [run.path for run in chosen]
+            state = Saved(kept, self._saved_mark, self.read_from, 0, self.open_since)
+            await self._in_thread(save_state, self._place, state, gone)
+            self._runs = kept
+        return True
+
+    async def _load_minutes(self, due_ms: int) -> None:
+        async with self._turn:
+            start = max(self.horizon_ms, due_of(self.mark) // MINUTE_MS * MINUTE_MS)
+            low = max(at_due(start), self.mark)
+            end = self._end_of_step(low, start, up_to_minute(max(due_ms, start)))
+            for run in self._runs[DUE]:
+                for piece in await self._in_thread(between, run, low, at_due(end)):
+                    self.wheel.add_sorted(piece)
+            for minute in [minute for minute in self._far if minute * MINUTE_MS < end]:
+                packed = self._far.pop(minute)
+                for entry in split(packed):
+                    self.wheel.add(entry)
+                self._near += packed
+            self.horizon_ms = end
+
+    def _end_of_step(self, low: bytes, start_ms: int, end_ms: int) -> int:
+        """Not so far that more is loaded than the wheel should have, but at least a minute."""
+        while end_ms - start_ms > MINUTE_MS:
+            if sum(run.count_between(low, at_due(end_ms)) for run in self._runs[DUE]) <= WHEEL_MAX:
+                break
+            end_ms = up_to_minute((start_ms + end_ms) // 2)
+        return end_ms
+
+    def _begin_wheel(self) -> None:
+        self.wheel = Wheel(self.mark)
+        self.horizon_ms = 0
+
+    def _forget_delivered(self) -> None:
+        """Without a disk everything stays in memory until it is delivered."""
+        self._near = bytearray(b"".join(entry for entry in split(self._near) if entry > self.mark))
+        kept = {key: [entry for entry in split(packed) if entry > self.mark] for key, packed in self._ids.items()}
+        self._ids = {key: bytearray(b"".join(entries)) for key, entries in kept.items() if entries}
+        self._fresh = 0
+
+    def _put_back(self, entries: list[bytes], ids: dict[bytes, bytearray]) -> None:
+        for entry in entries:
+            self._keep(entry)
+        self._fresh += len(entries)
+        for key, packed in ids.items():
+            self._ids.setdefault(key, bytearray()).extend(packed)
+
+    def _keep(self, entry: bytes) -> None:
+        """Keeps an entry until it is written as a run."""
+        due_ms = due_of(entry)
+        if due_ms < self.horizon_ms:
+            self._near += entry
+        else:
+            self._far.setdefault(due_ms // MINUTE_MS, bytearray()).extend(entry)
+
+    async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        assert self._place is not None
+        return await asyncio.get_running_loop().run_in_executor(self._place.pool, call, *args)

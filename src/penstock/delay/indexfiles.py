@@ -1,0 +1,185 @@
+"""The files of an index of timers: runs that are written, merged and removed, and the state that names them.
+
+Everything here runs in threads. A run counts once the state names it; what it does not name is removed at the start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.delay.entries import ENTRY_BYTES, NOTHING_DELIVERED, PLACE_BYTES, base_of, is_cancel
+from penstock.delay.runs import Layout, Run, merged, open_run, write_run
+from penstock.errors import StorageError
+from penstock.storage.segmented.files import Files
+
+STATE_FILE = "timers.json"
+DUE = Layout(ENTRY_BYTES, 6)
+HASH_BYTES = 8
+IDS = Layout(HASH_BYTES + ENTRY_BYTES, HASH_BYTES + 6)
+MINUTE_MS = 60_000
+SAVE_AFTER = 16_384
+"""So many entries are in memory before they become a run."""
+
+_FORMAT = 1
+_FAN_IN = 8
+_SUFFIXES = {DUE: ".due", IDS: ".ids"}
+
+
+class Place(NamedTuple):
+    """Where an index keeps its files, and the threads that wait for them."""
+
+    folder: Path
+    files: Files
+    pool: Executor
+
+
+class Saved(NamedTuple):
+    runs: dict[Layout, list[Run]]
+    mark: bytes
+    read_from: int
+    number: int
+    open_since: dict[int, int]
+
+
+NOTHING_SAVED = Saved({}, NOTHING_DELIVERED, -1, 0, {})
+
+
+def split(packed: bytes | bytearray) -> list[bytes]:
+    content = bytes(packed)
+    return [content[at : at + ENTRY_BYTES] for at in range(0, len(content), ENTRY_BYTES)]
+
+
+def behind(prefix: bytes) -> bytes:
+    """The lowest bytes above all that begin with these; of the last ones there are, all of them."""
+    number = int.from_bytes(prefix, "big") + 1
+    return number.to_bytes(len(prefix) + 1, "big")[1:] if number >> 8 * len(prefix) == 0 else b"\xff" * 64
+
+
+def holds(packed: bytes | bytearray, entry: bytes) -> bool:
+    at = packed.find(entry)
+    while at >= 0 and at % ENTRY_BYTES:
+        at = packed.find(entry, at + 1)
+    return at >= 0
+
+
+def below(runs: Sequence[Run], base_offset: int) -> list[bytes]:
+    found: list[bytes] = []
+    for run in runs:
+        for number in range(run.blocks):
+            found += [entry for entry in run.split(run.block(number)) if base_of(entry) < base_offset]
+    return found
+
+
+def up_to_minute(due_ms: int) -> int:
+    return -(-due_ms // MINUTE_MS) * MINUTE_MS
+
+
+def between(run: Run, low: bytes, high: bytes) -> list[memoryview]:
+    return list(run.between(low, high))
+
+
+def path_of(place: Place, layout: Layout, number: int) -> Path:
+    return place.folder / f"{number:020}{_SUFFIXES[layout]}"
+
+
+def choose(runs: Sequence[Run]) -> list[Run]:
+    """Runs of one size class that are enough to be merged."""
+    classes: dict[int, list[Run]] = {}
+    for run in runs:
+        size = 0
+        while run.count > SAVE_AFTER * _FAN_IN**size:
+            size += 1
+        classes.setdefault(size, []).append(run)
+    return next((found for found in classes.values() if len(found) >= _FAN_IN), [])
+
+
+def without_passed(runs: dict[Layout, list[Run]], mark: bytes) -> tuple[dict[Layout, list[Run]], list[Path]]:
+    """Runs of which everything was delivered go; those by id go when they are merged."""
+    gone = [run for run in runs[DUE] if run.last <= mark]
+    return {**runs, DUE: [run for run in runs[DUE] if run not in gone]}, [run.path for run in gone]
+
+
+def merge_runs(files: Files, path: Path, layout: Layout, runs: Sequence[Run], mark: bytes, is_whole: bool) -> Run:
+    """One run of several; if these are all there are, what cancels goes with what is cancelled."""
+    entry_at = layout.width - ENTRY_BYTES
+
+    def kept() -> Iterator[list[bytes]]:
+        dropped = b""
+        for chunk in merged(runs):
+            items = []
+            for item in chunk:
+                entry = item[entry_at:]
+                if entry <= mark:
+                    continue
+                if layout is DUE and is_cancel(entry):
+                    # It stays: what it cancels may be in another run too.
+                    dropped = entry[:PLACE_BYTES]
+                    if is_whole:
+                        continue
+                elif layout is DUE and entry[:PLACE_BYTES] == dropped:
+                    continue
+                items.append(item)
+            yield items
+
+    return write_run(files, path, layout, kept())
+
+
+def save_runs(place: Place, number: int, items: dict[Layout, list[bytes]]) -> dict[Layout, list[Run]]:
+    made: dict[Layout, list[Run]] = {DUE: [], IDS: []}
+    for layout, found in items.items():
+        if found:
+            found.sort()
+            made[layout].append(write_run(place.files, path_of(place, layout, number), layout, [found]))
+            number += 1
+    return made
+
+
+def save_state(place: Place, state: Saved, gone: list[Path]) -> None:
+    content = {
+        "format": _FORMAT,
+        "runs": sorted(run.path.name for found in state.runs.values() for run in found),
+        "mark": state.mark.hex(),
+        "read_from": state.read_from,
+        "open_since": state.open_since,
+    }
+    place.files.replace(place.folder / STATE_FILE, json.dumps(content).encode())
+    for path in gone:
+        place.files.remove(path)
+
+
+def load(place: Place) -> Saved:
+    content = place.files.read(place.folder / STATE_FILE)
+    names = place.files.list_folder(place.folder)
+    runs: dict[Layout, list[Run]] = {DUE: [], IDS: []}
+    wanted: list[str] = []
+    mark, read_from, number, open_since = NOTHING_DELIVERED, -1, 0, dict[int, int]()
+    if content is not None:
+        try:
+            said = json.loads(content)
+            wanted, mark, read_from = list(said["runs"]), bytes.fromhex(said["mark"]), int(said["read_from"])
+            open_since = {int(producer): int(start) for producer, start in said["open_since"].items()}
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(f"{STATE_FILE} cannot be understood: {error}") from error
+    for name in names:
+        for layout, suffix in _SUFFIXES.items():
+            if name.endswith(suffix) and name not in wanted:
+                place.files.remove(place.folder / name)
+            elif name.endswith(suffix):
+                runs[layout].append(open_run(place.files, place.folder / name, layout))
+                number = max(number, int(name[: -len(suffix)]) + 1)
+    missing = set(wanted) - {run.path.name for found in runs.values() for run in found}
+    if missing:
+        raise StorageError(f"{', '.join(sorted(missing))} is missing")
+    return Saved(runs, mark, read_from, number, open_since)
+
+
+def forget(place: Place) -> None:
+    place.files.remove(place.folder / STATE_FILE)
+    place.files.sync_folder(place.folder)
+    for name in place.files.list_folder(place.folder):
+        if name.endswith(tuple(_SUFFIXES.values())):
+            place.files.remove(place.folder / name)
