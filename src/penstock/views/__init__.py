@@ -1,0 +1,1 @@
+"""Views: topics that show the records of another topic that have certain tags."""
