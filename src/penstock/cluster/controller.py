@@ -64,6 +64,7 @@ class ControllerSettings:
             default_replication_factor=config.broker.default_replication_factor,
             partitions_per_topic=config.limits.partitions_per_topic,
             partitions=config.limits.partitions,
+            views_per_topic=config.limits.views_per_topic,
         )
         return cls(cluster_id, BrokerId(config.broker.id), rules, config.topic, config.groups.groups_with_settings)
 
@@ -150,7 +151,10 @@ class Controller:
                 deleted[name] = topic.id
                 draft.remove_topic(name)
 
-            return _each(((name, name) for name in names), delete)
+            # Views first: then a topic can go together with those that look at it.
+            known = draft.topics
+            ordered = sorted(names, key=lambda name: name not in known or known[name].view_of is None)
+            return _each(((name, name) for name in ordered), delete)
 
         return await self.change(decide)
 

@@ -8,10 +8,11 @@ from the start of the process and means nothing to another one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from penstock.config.view import VIEW_OF_SETTING
 from penstock.ids import BrokerId, TopicId
 
 # Topics that brokers write to themselves; Kafka's names, because consoles hide topics by them.
@@ -82,7 +83,12 @@ class TopicImage:
 
     @property
     def replication_factor(self) -> int:
-        return len(self.partitions[0].target)
+        return len(self.partitions[0].target) if self.partitions else 0
+
+    @property
+    def view_of(self) -> str | None:
+        """The topic that this one is a view of: it has no partitions of its own then."""
+        return self.overrides.get(VIEW_OF_SETTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,14 @@ class MetadataImage:
     def topic_by_id(self, topic_id: TopicId) -> TopicImage | None:
         name = self.topic_names_by_id.get(topic_id)
         return None if name is None else self.topics[name]
+
+    def seen(self, name: str) -> TopicImage | None:
+        """The topic as clients see it: a view has the partitions of the topic that it looks at."""
+        topic = self.topics.get(name)
+        if topic is None or topic.view_of is None:
+            return topic
+        base = self.topics.get(topic.view_of)
+        return topic if base is None else replace(topic, partitions=base.partitions)
 
     @property
     def alive(self) -> frozenset[BrokerId]:

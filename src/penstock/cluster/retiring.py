@@ -62,10 +62,10 @@ def successor_of_gone(image: MetadataImage, at: TopicPartition) -> int | None:
 def partitions_gone(old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> frozenset[TopicPartition]:
     """The partitions that a change of the metadata has removed: all those of `topics`, and the last of others."""
     gone: set[TopicPartition] = set()
-    for name, before in old.topics.items():
-        after = new.topics.get(name)
+    for name in old.topics:
+        before, after = old.seen(name), new.seen(name)
         remaining = 0 if after is None or name in topics else len(after.partitions)
-        gone.update(TopicPartition(name, index) for index in range(remaining, len(before.partitions)))
+        gone.update(TopicPartition(name, index) for index in range(remaining, len(before.partitions) if before else 0))
     return frozenset(gone)
 
 

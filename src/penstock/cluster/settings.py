@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from types import MappingProxyType
 
-from penstock.cluster import retiring
+from penstock.cluster import retiring, views
 from penstock.cluster.draft import Draft
 from penstock.cluster.metadata import TopicImage
 from penstock.config.broker import BROKER_SETTINGS
@@ -137,6 +137,7 @@ def alter_topic_settings(draft: Draft, name: str, change: SettingsChange, defaul
     overrides = changed(topic.overrides, change, TOPIC_SETTINGS, defaults)
     check_overrides(overrides, defaults)
     retiring.check_change(topic, overrides)
+    views.check_change(topic, overrides)
     return replace(topic, overrides=MappingProxyType(overrides))
 
 

@@ -11,13 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from penstock.cluster import nodes, retiring
+from penstock.cluster import nodes, retiring, views
 from penstock.cluster.coordination import MAX_COMMIT_BYTES
 from penstock.cluster.draft import Draft
 from penstock.cluster.metadata import INTERNAL_TOPICS, PartitionImage, TopicImage
 from penstock.cluster.placement import place
 from penstock.cluster.settings import check_overrides
 from penstock.config.retired import RETIRED_SETTING
+from penstock.config.view import VIEW_OF_SETTING
 from penstock.errors import ApiError, Code
 from penstock.ids import BrokerId, TopicId
 
@@ -42,6 +43,7 @@ class TopicRules:
     default_replication_factor: int = 1
     partitions_per_topic: int = 10_000
     partitions: int = 100_000
+    views_per_topic: int = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,18 @@ def create_topic(
     check_overrides(overrides, defaults)
     if overrides.get(RETIRED_SETTING):
         raise ApiError(Code.INVALID_CONFIG, f"{RETIRED_SETTING}: a new topic has no partitions to retire")
+    if VIEW_OF_SETTING in overrides:
+        return views.new_view(
+            draft,
+            name,
+            topic_id,
+            overrides,
+            partitions=request.partitions,
+            replication_factor=request.replication_factor,
+            has_assignments=bool(request.assignments),
+            views_per_topic=rules.views_per_topic,
+        )
+    views.check_no_view(overrides)
     if request.assignments:
         partitions = _assigned_partitions(draft, request)
     else:
@@ -121,6 +135,7 @@ def delete_topic(draft: Draft, name: str, topic_id: TopicId | None = None) -> To
         raise ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     if topic_id is not None and topic.id != topic_id:
         raise ApiError(Code.UNKNOWN_TOPIC_ID, f"No topic has the id {topic_id}.")
+    views.check_deletion(draft, topic)
     return topic
 
 
@@ -129,6 +144,7 @@ def add_partitions(draft: Draft, request: MorePartitions, rules: TopicRules) -> 
     topic = draft.topics.get(request.topic)
     if topic is None:
         raise ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{request.topic}' does not exist.")
+    views.check_growth(topic)
     before = len(topic.partitions)
     if request.count == before:
         raise ApiError(Code.INVALID_PARTITIONS, f"Topic already has {before} partition(s).")

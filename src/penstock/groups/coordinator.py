@@ -342,7 +342,7 @@ class GroupCoordinator:
             return  # said where it happened; expiry tries again
 
     def _is_unknown(self, at: TopicPartition) -> bool:
-        topic = self._controller.image.topics.get(at.topic)
+        topic = self._controller.image.seen(at.topic)
         return topic is None or at.partition >= len(topic.partitions)
 
     async def _forget(self, gone: frozenset[TopicPartition]) -> None:

@@ -38,7 +38,8 @@ class Topics:
         names = sorted(self.of_all(state, image) & image.topics.keys())
         if not names:
             return 0
-        facts = [f"{name}/{image.topics[name].id}/{len(image.topics[name].partitions)}" for name in names]
+        seen = [topic for name in names if (topic := image.seen(name)) is not None]
+        facts = [f"{topic.name}/{topic.id}/{len(topic.partitions)}" for topic in seen]
         facts += [f"paused/{name}" for name in names if pause.holds(name)]
         return int.from_bytes(blake2b("\n".join(facts).encode(), digest_size=8).digest(), "big", signed=True)
 
@@ -47,8 +48,8 @@ class Topics:
         read: dict[Subscription, frozenset[TopicId]] = {}
         partitions: dict[TopicId, int] = {}
         for subscription in set(map(_subscription, state.members.values())):
-            names = [name for name in self._of(subscription, image) if name in image.topics and not pause.holds(name)]
-            topics = [image.topics[name] for name in names]
+            names = [name for name in self._of(subscription, image) if not pause.holds(name)]
+            topics = [topic for name in names if (topic := image.seen(name)) is not None]
             partitions |= {topic.id: len(topic.partitions) for topic in topics}
             read[subscription] = frozenset(topic.id for topic in topics)
         subscribers = [
