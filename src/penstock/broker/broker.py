@@ -38,6 +38,7 @@ from penstock.cluster.settings import topic_defaults
 from penstock.config.broker import Config
 from penstock.config.loader import Loaded
 from penstock.config.topic import TopicConfig, topic_config
+from penstock.delay.delays import Delays
 from penstock.ids import BrokerId
 from penstock.logs import fields
 from penstock.net.listener import Listener
@@ -53,6 +54,8 @@ from penstock.replication.tenure import Tenure
 from penstock.storage.contract import Log
 from penstock.storage.memory import MemoryEngine
 from penstock.storage.segmented.engine import SegmentedEngine
+from penstock.views.catalogue import Catalogue
+from penstock.views.search import Effort
 
 logger = logging.getLogger(__name__)
 
@@ -115,10 +118,16 @@ class Broker:
         tenure = Tenure(self._clock, membership.lease_until_ms, 2 * config.cluster.fetch_wait_max_ms)
         lag_rules = LagRules(max_ms=config.cluster.lag_time_max_ms, max_messages=config.cluster.lag_max_messages)
         engines = {"segmented": segmented, "memory": memory}
-        replicas = Replicas(broker_id, engines, self._effective, tenure, lag_rules)
+        delays = Delays(self._clock)
+        replicas = Replicas(broker_id, engines, self._effective, tenure, lag_rules, delays)
+        replicas.on_role(delays.role_changed)
         self._closers.append(replicas.close)
+        self._closers.append(delays.close)
         await replicas.open(controller.image)
         self._on_close(controller.subscribe(replicas.change))
+        catalogue = Catalogue(controller.image)
+        self._closers.append(catalogue.close)
+        self._on_close(controller.subscribe(catalogue.change))
 
         if identity is not None and config.cluster.coordinator is not None:
             # The tree was not made just now: it is known to be the one of the cluster that the logs are from.
@@ -140,7 +149,7 @@ class Broker:
         )
         self._closers.append(in_sync.close)
         fetch_handler = FetchHandler(
-            replicas, config.limits, self._clock, partial(_nearest, controller), in_sync.look_soon
+            replicas, catalogue, config.limits, self._clock, partial(_nearest, controller), in_sync.look_soon
         )
         peers = Peers(broker_id, lambda: controller.image)
         self._closers.append(peers.close)
@@ -152,6 +161,7 @@ class Broker:
                 broker_id=broker_id,
                 controller=controller,
                 replicas=replicas,
+                catalogue=catalogue,
                 coordinators=coordinators,
                 clock=self._clock,
             )
@@ -186,7 +196,7 @@ class Broker:
         self._closers.append(caretaker.close)
         await caretaker.start()
         readers = Readers(broker_id, controller, coordinators, peers)
-        retirement = Retirement(controller, replicas, readers, config.log.retention_check_ms)
+        retirement = Retirement(controller, replicas, catalogue, readers, config.log.retention_check_ms)
         self._closers.append(retirement.close)
         retirement.start()
         self._closers.append(caretaker.resign)
@@ -196,7 +206,9 @@ class Broker:
 
         metrics = Metrics(requests)
         _register_metrics(metrics, listener, fetch_handler, replicas, segmented)
-        GroupReadings(coordinators.groups, controller, replicas, config.groups.lag_series).register(metrics)
+        _register_views(metrics, catalogue.effort)
+        metrics.register_counter("penstock_delayed_delivered", "Delayed messages delivered.", lambda: delays.delivered)
+        GroupReadings(coordinators.groups, controller, replicas, catalogue, config.groups.lag_series).register(metrics)
         http = HttpServer(*config.broker.http, metrics.exposition, self._health, self._ready)
         self._closers.append(http.close)
         self.http_address = await http.start()
@@ -292,6 +304,13 @@ def _register_metrics(
     )
     for name, text, read in _LOG_GAUGES:
         metrics.register_gauges(name, text, ("topic", "partition"), partial(_of_every_log, replicas, read))
+
+
+def _register_views(metrics: Metrics, effort: Effort) -> None:
+    metrics.register_counter(
+        "penstock_view_looked_at_bytes", "Bytes read and taken apart for views.", lambda: effort.looked_at_bytes
+    )
+    metrics.register_counter("penstock_view_shown_bytes", "Bytes that views showed.", lambda: effort.shown_bytes)
 
 
 def _of_every_log(replicas: Replicas, read: Callable[[Log], float]) -> list[LabelledValue]:

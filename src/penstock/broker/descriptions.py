@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from penstock.cluster.metadata import MetadataImage
+from penstock.cluster.metadata import MetadataImage, TopicImage
 from penstock.cluster.settings import DYNAMIC_SETTINGS, KAFKA_NAMES
 from penstock.config.broker import BROKER_SETTINGS, SECTIONS, Config
 from penstock.config.group import GROUP_SETTINGS
 from penstock.config.loader import DEFAULT, Loaded
 from penstock.config.setting import Kind, Setting
 from penstock.config.topic import TOPIC_SETTINGS
+from penstock.config.view import VIEW_OF_SETTING, VIEW_TAGS_SETTING
 from penstock.ids import BrokerId
 
 
@@ -67,15 +68,19 @@ class Descriptions:
         self._origins = loaded.origins
         self._broker = BrokerId(loaded.config.broker.id)
 
-    def topic(self, image: MetadataImage, overrides: Mapping[str, str]) -> list[Described]:
-        """The settings of a topic with these overrides, by name."""
+    def topic(self, image: MetadataImage, topic: TopicImage) -> list[Described]:
+        """The settings of a topic, by name; of a view, those of its base, which can only be changed there."""
+        overrides, base = topic.overrides, image.topics.get(topic.view_of or "")
+        if base is not None:
+            overrides = {**base.overrides, **overrides}
         described = []
         for name, setting in sorted(TOPIC_SETTINGS.items()):
             origins = tuple(self._broker_origins(image, setting))
             if name in overrides:
                 origins = (Origin(name, _spelled(setting, overrides[name]), Source.TOPIC), *origins)
+            is_fixed = name == VIEW_OF_SETTING or (topic.view_of is not None and name != VIEW_TAGS_SETTING)
             described.append(
-                Described(name, origins[0].value, origins[0].source, False, setting.kind, setting.doc, origins)
+                Described(name, origins[0].value, origins[0].source, is_fixed, setting.kind, setting.doc, origins)
             )
         return described
 

@@ -21,6 +21,7 @@ from penstock.ids import BrokerId
 from penstock.protocol import apis
 from penstock.protocol.apis import Api
 from penstock.replication.replicas import Replicas
+from penstock.views.catalogue import Catalogue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class Collaborators:
     broker_id: BrokerId
     controller: Controller
     replicas: Replicas
+    catalogue: Catalogue
     coordinators: Coordinators
     clock: Clock
 
@@ -126,7 +128,7 @@ def _configs(given: Collaborators) -> Mapping[Api, MessageHandler]:
 def _offsets(given: Collaborators) -> Mapping[Api, MessageHandler]:
     from penstock.broker.handlers.offsets import OffsetHandlers
 
-    handlers = OffsetHandlers(given.replicas, given.loaded.config.broker.data)
+    handlers = OffsetHandlers(given.replicas, given.catalogue, given.loaded.config.broker.data)
     return {
         apis.LIST_OFFSETS: handlers.list_offsets,
         apis.OFFSET_FOR_LEADER_EPOCH: handlers.offset_for_leader_epoch,

@@ -12,6 +12,7 @@ from penstock.broker.metrics import LabelledValue, Metrics
 from penstock.cluster.controller import Controller
 from penstock.errors import ApiError
 from penstock.replication.replicas import Replicas
+from penstock.views.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from penstock.groups.coordinator import GroupCoordinator
@@ -22,11 +23,17 @@ class GroupReadings:
     """What a scrape reads; of a broker that has had no groups yet, nothing."""
 
     def __init__(
-        self, groups: OnDemand[GroupCoordinator], controller: Controller, replicas: Replicas, lag_series: int
+        self,
+        groups: OnDemand[GroupCoordinator],
+        controller: Controller,
+        replicas: Replicas,
+        catalogue: Catalogue,
+        lag_series: int,
     ) -> None:
         self._groups = groups
         self._controller = controller
         self._replicas = replicas
+        self._catalogue = catalogue
         self._lag_series = lag_series
 
     def register(self, metrics: Metrics) -> None:
@@ -82,7 +89,7 @@ class GroupReadings:
         for group_id, offsets in made.committed() if made is not None else ():
             for at, committed in offsets.items():
                 try:
-                    end = self._replicas.find(at.topic, at.partition).high_watermark
+                    end = self._replicas.find(self._catalogue.base_of(at.topic), at.partition).high_watermark
                 except ApiError:
                     continue  # the partition is gone, and its offset about to be
                 yield (group_id, at.topic, str(at.partition)), max(0, end - committed.offset)

@@ -12,11 +12,13 @@ from penstock.cluster.controller import Controller
 from penstock.cluster.draft import Draft
 from penstock.cluster.retiring import Remains, may_go, without_last
 from penstock.errors import PenstockError
+from penstock.ids import TopicPartition
 from penstock.logs import fields
 from penstock.records.batch import HEADER_BYTES, read_header
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
 from penstock.replication.statelog import content_of
+from penstock.views.catalogue import Catalogue
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +28,12 @@ _READ_BYTES = 1 << 20
 class Retirement:
     """One loop, with a name and a stop."""
 
-    def __init__(self, controller: Controller, replicas: Replicas, readers: Readers, every_ms: int) -> None:
+    def __init__(
+        self, controller: Controller, replicas: Replicas, catalogue: Catalogue, readers: Readers, every_ms: int
+    ) -> None:
         self._controller = controller
         self._replicas = replicas
+        self._catalogue = catalogue
         self._readers = readers
         self._every_s = every_ms / 1000
         self._stop = asyncio.Event()
@@ -66,11 +71,13 @@ class Retirement:
 
     async def _look_at(self, partition: Partition) -> None:
         at, log = partition.topic_partition, partition.log
-        committed = await self._readers.committed(at)
-        if committed is None:
+        unread = await self._unread(partition)
+        if unread is None:
             return
-        unread = {group: offset for group, offset in committed.items() if await has_unread(partition, offset)}
         await log.apply_retention(min(unread.values(), default=None))
+        companion = partition.beside.companion
+        if companion is not None and companion.start_offset < companion.end_offset:
+            return  # messages wait here for their time, and come to this log
         remains = Remains(log.start_offset, log.end_offset, log.first_unstable_offset is not None, unread)
 
         def decide(draft: Draft) -> bool:
@@ -83,6 +90,28 @@ class Retirement:
         topic = self._controller.image.topics.get(at.topic)
         if topic is not None and may_go(topic, at.partition, remains) and await self._controller.change(decide):
             logger.info("a retired partition is gone", extra=fields(log=str(at)))
+
+    async def _unread(self, partition: Partition) -> dict[str, int] | None:
+        """The groups that have something left to read, in the topic or in a view of it, and where they go on; None
+        while that cannot be said.
+        """
+        at = partition.topic_partition
+        unread: dict[str, int] = {}
+        for view in (None, *self._catalogue.of_base(at.topic)):
+            name = at.topic if view is None else view.name
+            committed = await self._readers.committed(TopicPartition(name, at.partition))
+            if committed is None:
+                return None
+            for group, offset in committed.items():
+                if view is None:
+                    is_behind = await has_unread(partition, offset)
+                else:
+                    start = max(offset, partition.log.start_offset)
+                    search = self._catalogue.search(view, partition, start, committed_only=True)
+                    is_behind = await search.finds_any()
+                if is_behind:
+                    unread[group] = min(offset, unread.get(group, offset))
+        return unread
 
 
 async def has_unread(partition: Partition, offset: int) -> bool:

@@ -69,7 +69,7 @@ class ClusterHandlers:
         if everything:
             asked: Sequence[MetadataRequestTopic] = ()
             alive = image.alive
-            topics = [_topic(topic, alive, request) for topic in image.topics.values()]
+            topics = [_topic(topic, alive, request) for name in image.topics if (topic := image.seen(name))]
         else:
             asked = tuple(dict.fromkeys(request.topics or ()))
             if error := self._refusal(asked, context):
@@ -222,12 +222,12 @@ def _topic_or_error(
     errors: dict[str, ApiError],
 ) -> MetadataResponseTopic:
     if asked.topic_id != NO_TOPIC_ID:
-        topic = image.topic_by_id(asked.topic_id)
+        topic = image.seen(image.topic_names_by_id.get(asked.topic_id, ""))
         if topic is None:
             return MetadataResponseTopic(error_code=Code.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
         return _topic(topic, image.alive, request)
     name = asked.name or ""
-    topic = image.topics.get(name)
+    topic = image.seen(name)
     if topic is not None:
         return _topic(topic, image.alive, request)
     return MetadataResponseTopic(

@@ -220,7 +220,7 @@ class CommitHandlers:
         return self._controller.image.topic_names_by_id.get(topic_id, ""), Code.UNKNOWN_TOPIC_ID
 
     def _partitions_of(self, name: str) -> int:
-        topic = self._controller.image.topics.get(name)
+        topic = self._controller.image.seen(name)
         return 0 if topic is None else len(topic.partitions)
 
 

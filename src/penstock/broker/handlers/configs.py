@@ -146,7 +146,7 @@ class ConfigHandlers:
                 topic = image.topics.get(name)
                 if topic is None:
                     raise ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-                return self._descriptions.topic(image, topic.overrides)
+                return self._descriptions.topic(image, topic)
             case ResourceType.BROKER:
                 if self._broker_of(name) is None:
                     return self._descriptions.all_brokers(image)

@@ -226,20 +226,17 @@ class FollowerFetches:
             except (ApiError, StorageError) as error:
                 is_urgent = True
                 session.news[each] = None
-                # Where the log begins is where a follower goes on whose records are all gone here.
-                start = -1 if each.partition is None else each.partition.log.start_offset
-                results[key] = FetchResult(
-                    wanted.topic, wanted.topic_id, wanted.index, code_of(error), log_start_offset=start
-                )
+                results[key] = FetchResult(wanted.topic, wanted.topic_id, wanted.index, code_of(error))
                 continue
-            if result.diverging is not None or wanted.fetch_offset != partition.log.end_offset:
+            is_wrong = result.diverging is not None or result.error_code != 0
+            if is_wrong or wanted.fetch_offset != partition.log.end_offset:
                 session.news[each] = None
             told = result.high_watermark, result.log_start_offset
-            if result.size or result.diverging is not None or told != each.told:
+            if result.size or is_wrong or told != each.told:
                 results[key] = result
                 each.told = told
             size += result.size
-            is_urgent = is_urgent or result.diverging is not None
+            is_urgent = is_urgent or is_wrong
         return _Found(results, size, is_urgent)
 
     def _next_number(self) -> int:

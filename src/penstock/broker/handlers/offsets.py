@@ -45,6 +45,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
 from penstock.storage.contract import TimedOffset
+from penstock.views.catalogue import Catalogue
 
 R = TypeVar("R")
 W = TypeVar("W")
@@ -60,15 +61,16 @@ _SPECIAL_TIMES = (
 
 
 class OffsetHandlers:
-    def __init__(self, replicas: Replicas, data: Path) -> None:
+    def __init__(self, replicas: Replicas, catalogue: Catalogue, data: Path) -> None:
         self._replicas = replicas
+        self._catalogue = catalogue
         self._data = data
 
     async def list_offsets(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
         async def look_up(topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
             index = wanted.partition_index
             try:
-                partition = self._replicas.find(topic, index)
+                partition = self._replicas.find(self._catalogue.base_of(topic), index)
                 partition.check_epoch(wanted.current_leader_epoch)
                 partition.check_leads()
                 found = await _offset_at(partition, wanted.timestamp, request.isolation_level)
@@ -99,7 +101,7 @@ class OffsetHandlers:
     ) -> OffsetForLeaderEpochResponse:
         async def look_up(topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
             try:
-                partition = self._replicas.find(topic, wanted.partition)
+                partition = self._replicas.find(self._catalogue.base_of(topic), wanted.partition)
                 partition.check_epoch(wanted.current_leader_epoch)
                 partition.check_leads()
             except (ApiError, StorageError) as error:

@@ -44,7 +44,7 @@ class PageHandlers:
         for name in names:
             if room == 0:
                 return _page(page, Cursor(topic_name=name, partition_index=0))
-            topic = topics.get(name)
+            topic = image.seen(name)
             if topic is None:
                 page.append(_missing(name))
                 continue

@@ -61,32 +61,36 @@ class ClientReading:
     """A consumer: reads from the leader, or from the replica in its rack that the leader has sent it to (KIP-392)."""
 
     def __init__(self, *, committed_only: bool, rack: str, nearest: Nearest) -> None:
-        self._committed_only = committed_only
+        self.committed_only = committed_only
         self._rack = rack
         self._nearest = nearest
 
     def end_of(self, partition: Partition) -> int:
-        return partition.last_stable_offset if self._committed_only else partition.high_watermark
+        return partition.last_stable_offset if self.committed_only else partition.high_watermark
 
-    async def read(self, partition: Partition, wanted: FetchPartition, room: int, *, is_first: bool) -> FetchResult:
+    def admitted(self, partition: Partition, wanted: FetchPartition) -> int:
+        """The replica that the client should rather ask, NO_REPLICA if it may read here; ApiError if it may not."""
         partition.check_epoch(wanted.current_leader_epoch)
         if partition.leadership is None and not self._rack:
             raise ApiError(Code.NOT_LEADER_OR_FOLLOWER)
-        preferred = NO_REPLICA
         if self._rack and partition.leadership is not None:
-            preferred = self._nearest(partition, self._rack)
+            return self._nearest(partition, self._rack)
+        return NO_REPLICA
+
+    async def read(self, partition: Partition, wanted: FetchPartition, room: int, *, is_first: bool) -> FetchResult:
+        preferred = self.admitted(partition, wanted)
         high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
-        found = _NO_RECORDS if self._committed_only else NOTHING
+        found = _NO_RECORDS if self.committed_only else NOTHING
         if (is_first or room > 0) and preferred == NO_REPLICA:
             read = await partition.read(
-                wanted.fetch_offset, min(wanted.max_bytes, room), committed_only=self._committed_only
+                wanted.fetch_offset, min(wanted.max_bytes, room), committed_only=self.committed_only
             )
             if read.size <= room or is_first:
                 found = read
-        return _result(partition, wanted, high_watermark, last_stable_offset, found, preferred)
+        return result_of(partition, wanted, high_watermark, last_stable_offset, found, preferred)
 
     def park(self, partition: Partition, waiter: Waiter) -> None:
-        partition.park(waiter, committed_only=self._committed_only)
+        partition.park(waiter, committed_only=self.committed_only)
 
 
 class FollowerReading:
@@ -103,26 +107,34 @@ class FollowerReading:
     async def read(self, partition: Partition, wanted: FetchPartition, room: int, *, is_first: bool) -> FetchResult:
         partition.check_epoch(wanted.current_leader_epoch)
         asked = Position(wanted.fetch_offset, wanted.last_fetched_epoch)
-        divergence = partition.fetched_by(self._follower, asked, self._heard)
+        high_watermark = partition.high_watermark
+        try:
+            divergence = partition.fetched_by(self._follower, asked, self._heard)
+        except ApiError as error:
+            if error.code is not Code.OFFSET_OUT_OF_RANGE:
+                raise
+            # It has to know where to begin.
+            refused = result_of(partition, wanted, high_watermark, high_watermark, NOTHING)
+            return refused._replace(error_code=error.code, log_start_offset=partition.beside.start_offset)
         high_watermark = partition.high_watermark
         if divergence is not None:
-            result = _result(partition, wanted, high_watermark, high_watermark, NOTHING)
+            result = result_of(partition, wanted, high_watermark, high_watermark, NOTHING)
             return result._replace(diverging=divergence)
         leadership = partition.leadership
         if leadership is not None and self._follower not in leadership.in_sync:
             self._may_have_caught_up()
         found = NOTHING
         if (is_first or room > 0) and wanted.fetch_offset != partition.log.end_offset:
-            read = await partition.read_for_follower(wanted.fetch_offset, min(wanted.max_bytes, room))
+            read = await partition.read_for_follower(self._follower, wanted.fetch_offset, min(wanted.max_bytes, room))
             if read.size <= room or is_first:
                 found = read
-        return _result(partition, wanted, high_watermark, high_watermark, found)
+        return result_of(partition, wanted, high_watermark, high_watermark, found)
 
     def park(self, partition: Partition, waiter: Waiter) -> None:
         partition.park_follower(waiter)
 
 
-def _result(
+def result_of(
     partition: Partition,
     wanted: FetchPartition,
     high_watermark: int,
@@ -130,6 +142,7 @@ def _result(
     found: Slice,
     preferred: int = NO_REPLICA,
 ) -> FetchResult:
+    """The result of a partition: its offsets, and what was found."""
     return FetchResult(
         wanted.topic,
         wanted.topic_id,

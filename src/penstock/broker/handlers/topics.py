@@ -114,12 +114,14 @@ class TopicHandlers:
     def _creation(self, name: str, result: TopicImage | ApiError) -> CreatableTopicResult:
         if isinstance(result, ApiError):
             return _not_created(name, result)
-        settings = self._descriptions.topic(self._controller.image, result.overrides)
+        image = self._controller.image
+        settings = self._descriptions.topic(image, result)
+        base = image.topics.get(result.view_of or "", result)
         return CreatableTopicResult(
             name=name,
             topic_id=result.id,
-            num_partitions=len(result.partitions),
-            replication_factor=result.replication_factor,
+            num_partitions=len(base.partitions),
+            replication_factor=base.replication_factor,
             configs=tuple(
                 CreatableTopicConfigs(
                     name=setting.name,

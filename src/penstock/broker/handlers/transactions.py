@@ -180,12 +180,14 @@ class TransactionHandlers:
         if at.topic in INTERNAL_TOPICS:
             return Code.TOPIC_AUTHORIZATION_FAILED
         topic = self._controller.image.topics.get(at.topic)
+        if topic is not None and topic.view_of is not None:
+            return Code.INVALID_TOPIC_EXCEPTION
         if topic is None or not is_writable(topic, at.partition):
             return Code.UNKNOWN_TOPIC_OR_PARTITION
         return Code.NONE
 
     def _exists(self, at: TopicPartition) -> bool:
-        topic = self._controller.image.topics.get(at.topic)
+        topic = self._controller.image.seen(at.topic)
         return topic is not None and 0 <= at.partition < len(topic.partitions)
 
 
