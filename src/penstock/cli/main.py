@@ -27,6 +27,7 @@ COMMANDS = {
     "broker": "penstock.cli.broker:app",
     "send": "penstock.cli.send:send",
     "tail": "penstock.cli.tail:tail",
+    "timer": "penstock.cli.timer:app",
     "config": "penstock.cli.config:app",
     "dump": "penstock.cli.dump:dump",
 }

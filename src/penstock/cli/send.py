@@ -233,13 +233,15 @@ def _enqueue(
     value: bytes,
     interrupt: Interrupt,
 ) -> None:
-    from confluent_kafka import KafkaException
+    from confluent_kafka import KafkaError, KafkaException
 
     number = report.sent
 
     def done(error: KafkaError | None, message: Message) -> None:
         if error is None:
             report.landing(number, key, message)
+        elif error.code() == KafkaError.TOPIC_EXCEPTION:
+            report.failure(number, f"{report.topic} takes no messages: it is a view, or the brokers' own")
         else:
             report.failure(number, " ".join(error.str().split()))
 

@@ -13,6 +13,7 @@ from penstock.cli.failure import CommandError
 from penstock.cli.options import Bootstrap, Json, bootstrap_of
 from penstock.cli.output import pairs, show_json, show_table
 from penstock.config.topic import topic_setting
+from penstock.config.view import VIEW_OF_SETTING, VIEW_TAGS_SETTING, parse_tags
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicMetadata
@@ -34,15 +35,23 @@ def create(
         list[str] | None,
         typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting of the topic; repeatable."),
     ] = None,
+    view_of: Annotated[
+        str | None,
+        typer.Option("--view-of", metavar="TOPIC", help="Make a view: a topic that shows records of this one."),
+    ] = None,
+    tags: Annotated[
+        str | None,
+        typer.Option("--tags", metavar="EXPRESSION", help="What a view shows: a,b or 'a and not (b or c)'."),
+    ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Be content if it is there already.")] = False,
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
-    """Create a topic."""
+    """Create a topic, or a view of one."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import NewTopic
 
-    settings = pairs(config or (), "--config")
+    settings = pairs(config or (), "--config") | _view_settings(view_of, tags)
     at = bootstrap_of(context, bootstrap)
     client = admin(at)
     metadata(client, at)
@@ -63,6 +72,18 @@ def create(
         show_json({"topic": name, "created": created, "partitions": count})
     else:
         typer.echo(f"{'created' if created else 'there is already'} topic {name} with {_partitions(count)}")
+
+
+def _view_settings(view_of: str | None, tags: str | None) -> dict[str, str]:
+    if (view_of is None) != (tags is None):
+        raise typer.BadParameter("a view needs both --view-of and --tags")
+    if view_of is None or tags is None:
+        return {}
+    try:
+        parse_tags(tags)
+    except ValueError as error:
+        raise typer.BadParameter(f"allowed is {error}", param_hint="--tags") from None
+    return {VIEW_OF_SETTING: view_of, VIEW_TAGS_SETTING: tags}
 
 
 @app.command("list")
@@ -222,7 +243,15 @@ def delete(
     wanted = list(dict.fromkeys(names))
     if not yes:
         confirm(f"Delete {', '.join(wanted)} and all records in {'it' if len(wanted) == 1 else 'them'}?")
-    report_deletion("topic", client.delete_topics(wanted, request_timeout=TIMEOUT_S), reason_of, json)
+    report_deletion("topic", client.delete_topics(wanted, request_timeout=TIMEOUT_S), _why_not_deleted, json)
+
+
+def _why_not_deleted(error: BaseException) -> str:
+    from confluent_kafka import KafkaError
+
+    # The client library does not ask for the broker's own words here.
+    has_views = error.args and getattr(error.args[0], "code", lambda: 0)() == KafkaError.POLICY_VIOLATION
+    return "it has views; delete them first, or together with it" if has_views else reason_of(error)
 
 
 @app.command("add-partitions")
