@@ -8,7 +8,7 @@ STAMP   := $(VENV)/.installed
 PYTEST  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run cluster test check format bench bench-quick bench-cluster simulate chaos chaos-kill chaos-groups chaos-transactions clean
+.PHONY: help setup setup-test run cluster test check format bench bench-quick bench-cluster bench-views bench-delay simulate chaos chaos-kill chaos-groups chaos-transactions clean
 
 help: ## Show what can be done
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -44,6 +44,12 @@ bench-quick: setup-test ## Measure Penstock beside Kafka (about 6 minutes)
 
 bench-cluster: setup-test ## Measure three brokers beside three nodes of Kafka: failover, throughput, recovery (about 12 minutes)
 	$(BIN)/python -m bench.clusters
+
+bench-delay: setup-test ## Delayed messages: memory, lateness, a burst, a restart with ten million pending (about 15 minutes)
+	$(BIN)/python -m bench.delay
+
+bench-views: setup-test ## Measure a 1 % view beside filtering in the consumer (about 5 minutes)
+	$(BIN)/python -m bench.views
 
 simulate: setup-test ## A thousand simulated clusters with seeded failures (under a minute)
 	$(BIN)/python -m tests.simulation --seeds 1000

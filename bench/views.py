@@ -1,0 +1,185 @@
+"""A view beside reading everything and filtering in the consumer: bytes over the network, and CPU of both ends.
+
+    python -m bench.views [--records 400000] [--rounds 3]
+
+Each record has one of a hundred tags, of which one is wanted. In the topic `mixed` every batch has all tags in it, so
+that the broker has to look into each; in `apart` a batch has records of one tag, as producers of one tenant or one
+kind of event send them. A view is read twice: the first time nothing is known of the tags yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.client.payload import random_pool
+from bench.servers.penstock import PenstockServer
+from bench.servers.process import ServerProcess
+from bench.servers.usage import cpu_s
+
+HEADER = "penstock-tags"
+TAGS = 100
+WANTED = b"tag-07"
+BODY_BYTES = 200
+BATCH_RECORDS = 500
+CODECS = ("none", "lz4", "zstd")
+TIMEOUT_S = 300.0
+
+
+class Measured(NamedTuple):
+    """One consumer that has read a topic to its end."""
+
+    records: int
+    network_bytes: int
+    client_cpu_s: float
+    broker_cpu_s: float
+
+    @property
+    def cpu_s(self) -> float:
+        return self.client_cpu_s + self.broker_cpu_s
+
+
+def read(address: str, topic: str, end: int, broker: int) -> None:
+    """The consumer, in a process of its own: reads to the end, keeps what is wanted, says what that took."""
+    received = 0
+
+    def count(text: str) -> None:
+        nonlocal received
+        received = int(json.loads(text)["rx_bytes"])
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "statistics.interval.ms": 200,
+            "stats_cb": count,
+        }
+    )
+    place = TopicPartition(topic, 0, 0)
+    consumer.assign([place])
+    before, broker_before = time.process_time(), cpu_s(broker)
+    kept = position = 0
+    deadline = time.monotonic() + TIMEOUT_S
+    while position < end and time.monotonic() < deadline:
+        for message in consumer.consume(1000, timeout=0.2):
+            if any(name == HEADER and value == WANTED for name, value in message.headers() or ()):
+                kept += 1
+        position = consumer.position([place])[0].offset
+    used, broker_used = time.process_time() - before, cpu_s(broker) - broker_before
+    last, settled = -1, time.monotonic() + 5
+    while received != last and time.monotonic() < settled:
+        last = received
+        consumer.poll(0.5)
+    consumer.close()
+    print(json.dumps({"records": kept, "network_bytes": received, "client_cpu_s": used, "broker_cpu_s": broker_used}))
+
+
+def measured(server: ServerProcess, address: str, topic: str, end: int) -> Measured:
+    command = [sys.executable, "-m", "bench.views", "--read", address, topic, str(end), str(server.pid)]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S + 60)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return Measured(**told)
+
+
+def fill(address: str, topic: str, records: int, codec: str, *, apart: bool) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": address,
+            "compression.type": codec,
+            "linger.ms": 1000,
+            "batch.num.messages": BATCH_RECORDS,
+            "queue.buffering.max.messages": 2 * BATCH_RECORDS,
+        }
+    )
+    pool, dice = random_pool(), random.Random(7)
+    tags = [b"tag-%02d" % number for number in range(TAGS)]
+    for number in range(records):
+        tag = tags[number // BATCH_RECORDS % TAGS] if apart else dice.choice(tags)
+        start = dice.randrange(len(pool) - BODY_BYTES)
+        while True:
+            try:
+                producer.produce(topic, pool[start : start + BODY_BYTES], partition=0, headers=[(HEADER, tag)])
+                break
+            except BufferError:
+                producer.poll(0.05)
+    if producer.flush(TIMEOUT_S):
+        raise SystemExit("the records were not taken in time")
+
+
+def create(address: str, base: str, view: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    settings = {"penstock.view.of": base, "penstock.view.tags": WANTED.decode()}
+    new = [NewTopic(base, num_partitions=1, replication_factor=1), NewTopic(view, config=settings)]
+    for made in admin.create_topics(new).values():
+        made.result(30)
+
+
+def row(name: str, all_: list[Measured], view: list[Measured]) -> str:
+    def middle(runs: list[Measured], field: str) -> float:
+        return float(statistics.median(getattr(each, field) for each in runs))
+
+    network = middle(all_, "network_bytes"), middle(view, "network_bytes")
+    cpu = middle(all_, "cpu_s"), middle(view, "cpu_s")
+    broker = middle(all_, "broker_cpu_s"), middle(view, "broker_cpu_s")
+    return (
+        f"| {name} | {network[0] / 1e6:.1f} | {network[1] / 1e6:.2f} | **{network[0] / network[1]:.0f}** "
+        f"| {cpu[0]:.2f} ({broker[0]:.2f}) | {cpu[1]:.2f} ({broker[1]:.2f}) | **{cpu[0] / max(cpu[1], 0.001):.1f}** |"
+    )
+
+
+def run(records: int, rounds: int) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="penstock-views-"))
+    launch = PenstockServer().prepare(folder / "server")
+    server = ServerProcess(launch)
+    try:
+        _wait(launch.address)
+        print(
+            "| topic, codec, view | network, MB: all | view | ratio | CPU-s (of them the broker): all | view | ratio |"
+        )
+        print("|---|---|---|---|---|---|---|")
+        for kind in ("mixed", "apart"):
+            for codec in CODECS:
+                base = f"{kind}-{codec}"
+                views = [f"view-{base}-{number}" for number in range(rounds)]
+                create(launch.address, base, views[0])
+                fill(launch.address, base, records, codec, apart=kind == "apart")
+                everything = [measured(server, launch.address, base, records) for _ in range(rounds)]
+                first = [measured(server, launch.address, views[0], records)]
+                again = [measured(server, launch.address, views[0], records) for _ in range(rounds)]
+                if {each.records for each in (*first, *again)} != {everything[0].records}:
+                    raise SystemExit(f"the view shows other records: {first + again} instead of {everything[0]}")
+                print(row(f"{kind}, {codec}, first time", everything, first), flush=True)
+                print(row(f"{kind}, {codec}, again", everything, again), flush=True)
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait(address: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.list_topics(timeout=30)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.views")
+    parser.add_argument("--records", type=int, default=400_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--read", nargs=4, metavar=("ADDRESS", "TOPIC", "END", "PID"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.read:
+        read(given.read[0], given.read[1], int(given.read[2]), int(given.read[3]))
+    else:
+        run(given.records, given.rounds)
