@@ -123,3 +123,26 @@ def test_something_that_is_no_broker_is_recognised(broker: BrokerProcess) -> Non
 def test_the_broker_may_be_named_in_the_environment_or_before_the_command(broker: BrokerProcess, topic: str) -> None:
     assert run([PENSTOCK, "topic", "create", topic], env={"PENSTOCK_BOOTSTRAP": broker.kafka}).returncode == 0
     assert topic in said(run([PENSTOCK, "-b", broker.kafka, "topic", "list"]))
+
+
+def test_a_view_is_created_and_described_and_its_base_stays(penstock: Penstock, topic: str) -> None:
+    said(penstock("topic", "create", topic, "--partitions", "3"))
+    view = f"{topic}-view"
+    assert (
+        said(penstock("topic", "create", view, "--view-of", topic, "--tags", "checkout,refund"))
+        == f"created topic {view} with 3 partitions\n"
+    )
+    described = said(penstock("topic", "describe", view))
+    assert "penstock.view.of" in described and "checkout,refund" in described
+    said(penstock("topic", "alter", view, "--set", "penstock.view.tags=checkout and not test"))
+    assert "delete them first" in complaint(penstock("topic", "delete", topic, "--yes"))
+    assert "add them there" in complaint(penstock("topic", "add-partitions", view, "--add", "1"))
+    refused = penstock("send", view, "hello")
+    assert refused.returncode == 1 and b"takes no messages: it is a view" in refused.stderr
+    said(penstock("topic", "delete", topic, view, "--yes"))
+
+
+def test_a_view_that_means_nothing_is_refused_before_anybody_is_asked(penstock: Penstock, topic: str) -> None:
+    assert "both --view-of and --tags" in complaint(penstock("topic", "create", topic, "--view-of", "x"), 2)
+    assert "a tag at the end" in complaint(penstock("topic", "create", topic, "--view-of", "x", "--tags", "a and"), 2)
+    assert "no topic 'missing'" in complaint(penstock("topic", "create", topic, "--view-of", "missing", "--tags", "a"))

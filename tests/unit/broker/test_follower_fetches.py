@@ -22,6 +22,7 @@ from penstock.replication.partition import ALL_IN_SYNC, Partition
 from penstock.replication.replicas import Replicas
 from penstock.replication.tenure import Tenure
 from penstock.storage.memory import MemoryEngine
+from penstock.views.catalogue import Catalogue
 from support.logs import AT, NOW_MS, TOPIC_ID, batch, settings
 
 ME, OTHER = BrokerId(1), BrokerId(2)
@@ -47,7 +48,9 @@ class Leader:
         brokers = {id: BrokerInfo(id, "127.0.0.1", 9092) for id in (ME, OTHER)}
         self.image = MetadataImage(1, "cluster", brokers, ME, {AT.topic: self.topic}, {TOPIC_ID: AT.topic})
         limits = Limits(idle_connection_ms=LONG_MS)
-        self.handler = FetchHandler(self.replicas, limits, self.clock, lambda partition, rack: NO_REPLICA, lambda: None)
+        self.handler = FetchHandler(
+            self.replicas, Catalogue(self.image), limits, self.clock, lambda partition, rack: NO_REPLICA, lambda: None
+        )
         self.number = 0
 
     def __getitem__(self, index: int) -> Partition:

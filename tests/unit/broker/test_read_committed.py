@@ -31,6 +31,7 @@ from penstock.replication.partition import ALL_IN_SYNC, Partition
 from penstock.replication.replicas import Replicas
 from penstock.storage.aborted import AbortedTransaction
 from penstock.storage.memory import MemoryEngine
+from penstock.views.catalogue import Catalogue
 from support.leading import LAG_RULES, for_ever
 from support.logs import AT, NOW_MS, TOPIC_ID, batch, settings
 from support.transactions import shown, txn_batch
@@ -42,22 +43,25 @@ LONG_MS = 60_000
 """A wait that a test never sits out."""
 
 
+def _image() -> MetadataImage:
+    partitions = tuple(PartitionImage(index, BROKER, 0, (BROKER,), (BROKER,)) for index in range(2))
+    topic = TopicImage(AT.topic, TOPIC_ID, partitions)
+    brokers = {BROKER: BrokerInfo(BROKER, "127.0.0.1", 9092)}
+    return MetadataImage(1, "cluster", brokers, BROKER, {AT.topic: topic}, {TOPIC_ID: AT.topic})
+
+
+@pytest.fixture
+async def catalogue() -> AsyncIterator[Catalogue]:
+    catalogue = Catalogue(_image())
+    yield catalogue
+    await catalogue.close()
+
+
 @pytest.fixture
 async def replicas() -> AsyncIterator[Replicas]:
     engine = MemoryEngine(LogSettings(), Limits(), ManualClock(NOW_MS))
     replicas = Replicas(BROKER, {"segmented": engine}, lambda topic, image: settings(), for_ever(), LAG_RULES)
-    partitions = tuple(PartitionImage(index, BROKER, 0, (BROKER,), (BROKER,)) for index in range(2))
-    topic = TopicImage(AT.topic, TOPIC_ID, partitions)
-    await replicas.open(
-        MetadataImage(
-            1,
-            "cluster",
-            {BROKER: BrokerInfo(BROKER, "127.0.0.1", 9092)},
-            BROKER,
-            {AT.topic: topic},
-            {TOPIC_ID: AT.topic},
-        )
-    )
+    await replicas.open(_image())
     await replicas.begin()
     yield replicas
     await replicas.close()
@@ -69,9 +73,9 @@ def partition(replicas: Replicas) -> Partition:
 
 
 @pytest.fixture
-def handler(replicas: Replicas) -> FetchHandler:
+def handler(replicas: Replicas, catalogue: Catalogue) -> FetchHandler:
     limits = Limits(fetch_bytes=1 << 26, parked_fetches=10, idle_connection_ms=LONG_MS)
-    return FetchHandler(replicas, limits, ManualClock(), lambda partition, rack: NO_REPLICA, lambda: None)
+    return FetchHandler(replicas, catalogue, limits, ManualClock(), lambda partition, rack: NO_REPLICA, lambda: None)
 
 
 async def fetch(
@@ -207,9 +211,9 @@ async def test_a_reader_waits_on_if_a_marker_does_not_make_enough_visible(
 
 
 async def test_offsets_are_looked_up_below_the_last_stable_one(
-    replicas: Replicas, partition: Partition, tmp_path: Path
+    replicas: Replicas, catalogue: Catalogue, partition: Partition, tmp_path: Path
 ) -> None:
-    handlers = OffsetHandlers(replicas, tmp_path)
+    handlers = OffsetHandlers(replicas, catalogue, tmp_path)
     await produce(partition, b"plain", at_ms=NOW_MS + 10)
     await txn_produce(partition, b"open", at_ms=NOW_MS + 20)
 

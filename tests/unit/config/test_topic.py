@@ -41,6 +41,11 @@ def test_defaults_are_kafkas_with_two_weeks_of_retention() -> None:
         "unclean_leader_election_enable": False,
         "storage": "segmented",
         "partitions_retired": {},
+        "delay_max_ms": -1,
+        "delay_levels": tuple(
+            1000 * seconds
+            for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+        ),
     }
 
 

@@ -1,0 +1,182 @@
+"""The index on disk, compared with a plain set of what waits."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from penstock.delay.dueindex import DueIndex
+from penstock.delay.entries import cancelled, due_of, is_cancel, pack
+from penstock.delay.indexfiles import STATE_FILE, Place
+from penstock.storage.segmented.files import Files
+
+HOUR = 3_600_000
+HASH = b"\x00\x01\x02\x03\x04\x05\x06\x07"
+
+
+@pytest.fixture
+def pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(2)
+
+
+def place(tmp_path: Path, pool: ThreadPoolExecutor) -> Place:
+    return Place(tmp_path, Files(), pool)
+
+
+def runs_in(folder: Path) -> list[Path]:
+    return list(folder.glob("*.due"))
+
+
+async def opened(where: Place | None) -> DueIndex:
+    index = DueIndex(where)
+    await index.open()
+    return index
+
+
+async def taken(index: DueIndex, until_ms: int) -> list[bytes]:
+    found: list[bytes] = []
+    while True:
+        await index.reach(until_ms + 1)
+        more = index.wheel.take(until_ms, 1000)
+        if not more and index.horizon_ms > until_ms:
+            return found
+        found += more
+
+
+async def test_what_was_saved_is_there_after_a_restart(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    index = await opened(place(tmp_path, pool))
+    entries = [pack(due * HOUR, due, 0, 10, 1) for due in range(1, 2000)]
+    for entry in reversed(entries):
+        index.add(entry)
+    await index.save(77, {})
+    index.add(pack(5, 5, 5, 5, 5))
+    again = await opened(place(tmp_path, pool))
+    assert again.read_from == 77
+    assert await taken(again, 10_000 * HOUR) == entries
+
+
+async def test_a_run_that_is_not_named_by_the_state_is_removed(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    index = await opened(place(tmp_path, pool))
+    index.add(pack(HOUR, 1, 0, 10, 1))
+    await index.save(1, {})
+    (tmp_path / "00000000000000000099.due").write_bytes(b"half of a run")
+    again = await opened(place(tmp_path, pool))
+    assert len(await taken(again, 2 * HOUR)) == 1
+    assert not (tmp_path / "00000000000000000099.due").exists()
+
+
+@pytest.mark.parametrize("damage", ["state", "directory", "missing"])
+async def test_an_index_that_is_not_sound_is_made_anew(tmp_path: Path, pool: ThreadPoolExecutor, damage: str) -> None:
+    index = await opened(place(tmp_path, pool))
+    index.add(pack(HOUR, 1, 0, 10, 1))
+    await index.save(1, {})
+    run = runs_in(tmp_path)[0]
+    if damage == "state":
+        (tmp_path / STATE_FILE).write_text("{")
+    elif damage == "directory":
+        content = bytearray(run.read_bytes())
+        content[-20] ^= 1
+        run.write_bytes(content)
+    else:
+        run.unlink()
+    again = await opened(place(tmp_path, pool))
+    assert again.read_from == -1
+    assert await taken(again, 2 * HOUR) == []
+
+
+async def test_a_name_is_found_in_memory_and_in_runs(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    index = await opened(place(tmp_path, pool))
+    first, second, late = pack(HOUR, 1, 0, 10, 1), pack(HOUR, 2, 0, 10, 1), pack(HOUR, 9, 0, 10, 1)
+    index.add(first, HASH)
+    index.add(pack(HOUR, 1, 5, 10, 1), b"\xff" * 8)
+    await index.save(1, {})
+    index.add(second, HASH)
+    index.add(late, HASH)
+    assert await index.named(HASH) == [first, second, late]
+    assert await index.named(b"\xff" * 8) == [pack(HOUR, 1, 5, 10, 1)]
+    assert await index.named(b"\xfe" * 8) == []
+
+
+async def test_many_runs_become_few(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    index = await opened(place(tmp_path, pool))
+    chance = random.Random(1)
+    entries = [pack(chance.randrange(1, 1000) * HOUR, number, 0, 10, 1) for number in range(4000)]
+    for start in range(0, 4000, 250):
+        for entry in entries[start : start + 250]:
+            index.add(entry, HASH)
+        await index.save(start, {})
+        while await index.merge():
+            pass
+    assert len(runs_in(tmp_path)) <= 9
+    assert await taken(index, 2000 * HOUR) == sorted(entries)
+
+
+async def test_runs_of_what_was_delivered_are_removed(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    index = await opened(place(tmp_path, pool))
+    for number in range(10):
+        index.add(pack(HOUR + number, number, 0, 10, 1))
+    await index.save(1, {})
+    last = (await taken(index, 2 * HOUR))[-1]
+    index.passed(last)
+    await index.save(2, {})
+    assert runs_in(tmp_path) == []
+    assert index.lowest_base is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_the_index_gives_what_a_set_would(seed: int, on_disk: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+        asyncio.run(_play(seed, Place(Path(folder), Files(), pool) if on_disk else None))
+
+
+async def _play(seed: int, where: Place | None) -> None:
+    chance = random.Random(seed)
+    index = await opened(where)
+    log: list[bytes] = []
+    """All that was ever added, as the companion has it."""
+    mark, saved_at, now = bytes(24), 0, 1
+    for _ in range(400):
+        waiting = {entry for entry in log if entry > mark and cancelled(entry) not in log and not is_cancel(entry)}
+        step = chance.random()
+        if step < 0.55:
+            entry = pack(
+                now + chance.choice([0, 5, 900, 70_000, HOUR, 900 * HOUR]), len(log), chance.randrange(5), 9, 1
+            )
+            log.append(entry)
+            index.add(entry, HASH)
+        elif step < 0.62 and waiting:
+            victim = cancelled(chance.choice(sorted(waiting)))
+            log.append(victim)
+            index.add(victim)
+        elif step < 0.8:
+            now += chance.choice([1, 50, 1000, 65_000, 2 * HOUR])
+            due = sorted(entry for entry in waiting if due_of(entry) <= now)
+            found = await taken(index, now)
+            assert found == due
+            if chance.random() < 0.3:
+                index.rewind()
+            elif found:
+                mark = found[-1]
+                index.passed(mark)
+        elif step < 0.9:
+            await index.save(len(log), {})
+            saved_at = len(log)
+            await index.merge()
+        elif step < 0.95 and where is not None:
+            index = await opened(where)
+            assert index.read_from in (-1, saved_at)
+            for entry in log[saved_at if index.read_from >= 0 else 0 :]:
+                index.add(entry, HASH)
+            await index.reach(due_of(mark) + 1)
+            index.passed(mark)
+        else:
+            names = await index.named(HASH)
+            assert [entry for entry in names if entry in waiting] == sorted(waiting)
+            lowest = index.lowest_base
+            assert lowest is not None or not waiting
