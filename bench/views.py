@@ -2,6 +2,7 @@
 
     python -m bench.views [--records 400000] [--rounds 3]
 
+Consumers that filter take messages a thousand at a time (`consume`) or one by one (`poll`, as most applications do).
 Each record has one of a hundred tags, of which one is wanted. In the topic `mixed` every batch has all tags in it, so
 that the broker has to look into each; in `apart` a batch has records of one tag, as producers of one tenant or one
 kind of event send them. A view is read twice: the first time nothing is known of the tags yet.
@@ -18,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.client.payload import random_pool
@@ -35,6 +37,7 @@ WANTED = b"tag-07"
 BODY_BYTES = 200
 BATCH_RECORDS = 500
 CODECS = ("none", "lz4", "zstd")
+MANY = 1000
 TIMEOUT_S = 300.0
 
 
@@ -51,7 +54,7 @@ class Measured(NamedTuple):
         return self.client_cpu_s + self.broker_cpu_s
 
 
-def read(address: str, topic: str, end: int, broker: int) -> None:
+def read(address: str, topic: str, end: int, broker: int, takes: int) -> None:
     """The consumer, in a process of its own: reads to the end, keeps what is wanted, says what that took."""
     received = 0
 
@@ -74,11 +77,12 @@ def read(address: str, topic: str, end: int, broker: int) -> None:
     kept = position = 0
     deadline = time.monotonic() + TIMEOUT_S
     while position < end and time.monotonic() < deadline:
-        for message in consumer.consume(1000, timeout=0.2):
+        for message in _taken(consumer, takes):
             if any(name == HEADER and value == WANTED for name, value in message.headers() or ()):
                 kept += 1
         position = consumer.position([place])[0].offset
     used, broker_used = time.process_time() - before, cpu_s(broker) - broker_before
+    consumer.pause([place])  # or each empty answer would be counted
     last, settled = -1, time.monotonic() + 5
     while received != last and time.monotonic() < settled:
         last = received
@@ -87,8 +91,20 @@ def read(address: str, topic: str, end: int, broker: int) -> None:
     print(json.dumps({"records": kept, "network_bytes": received, "client_cpu_s": used, "broker_cpu_s": broker_used}))
 
 
-def measured(server: ServerProcess, address: str, topic: str, end: int) -> Measured:
-    command = [sys.executable, "-m", "bench.views", "--read", address, topic, str(end), str(server.pid)]
+def _taken(consumer: Consumer, takes: int) -> Iterator[Message]:
+    """Up to a thousand messages; asking where the consumer is after each would be a cost of its own."""
+    if takes > 1:
+        yield from consumer.consume(takes, timeout=0.2)
+        return
+    for _ in range(MANY):
+        message = consumer.poll(0.2)
+        if message is None:
+            return
+        yield message
+
+
+def measured(server: ServerProcess, address: str, topic: str, end: int, takes: int = MANY) -> Measured:
+    command = [sys.executable, "-m", "bench.views", "--read", address, topic, str(end), str(server.pid), str(takes)]
     done = subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S + 60)
     told: dict[str, Any] = json.loads(done.stdout)
     return Measured(**told)
@@ -127,42 +143,47 @@ def create(address: str, base: str, view: str) -> None:
         made.result(30)
 
 
-def row(name: str, all_: list[Measured], view: list[Measured]) -> str:
+HEAD = """\
+| topic, codec, view | network, MB: all | view | ratio | CPU-s (of them the broker): view | all, `consume` | ratio | \
+all, `poll` | ratio |
+|---|---|---|---|---|---|---|---|---|"""
+
+
+def row(name: str, view: list[Measured], many: list[Measured], single: list[Measured]) -> str:
     def middle(runs: list[Measured], field: str) -> float:
         return float(statistics.median(getattr(each, field) for each in runs))
 
-    network = middle(all_, "network_bytes"), middle(view, "network_bytes")
-    cpu = middle(all_, "cpu_s"), middle(view, "cpu_s")
-    broker = middle(all_, "broker_cpu_s"), middle(view, "broker_cpu_s")
-    return (
-        f"| {name} | {network[0] / 1e6:.1f} | {network[1] / 1e6:.2f} | **{network[0] / network[1]:.0f}** "
-        f"| {cpu[0]:.2f} ({broker[0]:.2f}) | {cpu[1]:.2f} ({broker[1]:.2f}) | **{cpu[0] / max(cpu[1], 0.001):.1f}** |"
-    )
+    def cpu(runs: list[Measured]) -> str:
+        return f"{middle(runs, 'cpu_s'):.2f} ({middle(runs, 'broker_cpu_s'):.2f})"
+
+    network, all_network = middle(view, "network_bytes"), middle(many, "network_bytes")
+    cells = [name, f"{all_network / 1e6:.1f}", f"{network / 1e6:.2f}", f"**{all_network / network:.0f}**", cpu(view)]
+    for runs in (many, single):
+        cells += [cpu(runs), f"**{middle(runs, 'cpu_s') / max(middle(view, 'cpu_s'), 0.001):.1f}**"]
+    return "| " + " | ".join(cells) + " |"
 
 
-def run(records: int, rounds: int) -> None:
+def run(records: int, rounds: int, codecs: list[str]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="penstock-views-"))
     launch = PenstockServer().prepare(folder / "server")
     server = ServerProcess(launch)
     try:
         _wait(launch.address)
-        print(
-            "| topic, codec, view | network, MB: all | view | ratio | CPU-s (of them the broker): all | view | ratio |"
-        )
-        print("|---|---|---|---|---|---|---|")
+        print(HEAD)
         for kind in ("mixed", "apart"):
-            for codec in CODECS:
+            for codec in codecs:
                 base = f"{kind}-{codec}"
-                views = [f"view-{base}-{number}" for number in range(rounds)]
-                create(launch.address, base, views[0])
+                view = f"view-{base}"
+                create(launch.address, base, view)
                 fill(launch.address, base, records, codec, apart=kind == "apart")
-                everything = [measured(server, launch.address, base, records) for _ in range(rounds)]
-                first = [measured(server, launch.address, views[0], records)]
-                again = [measured(server, launch.address, views[0], records) for _ in range(rounds)]
-                if {each.records for each in (*first, *again)} != {everything[0].records}:
-                    raise SystemExit(f"the view shows other records: {first + again} instead of {everything[0]}")
-                print(row(f"{kind}, {codec}, first time", everything, first), flush=True)
-                print(row(f"{kind}, {codec}, again", everything, again), flush=True)
+                many = [measured(server, launch.address, base, records) for _ in range(rounds)]
+                single = [measured(server, launch.address, base, records, takes=1) for _ in range(rounds)]
+                first = [measured(server, launch.address, view, records)]
+                again = [measured(server, launch.address, view, records) for _ in range(rounds)]
+                if len({each.records for each in (*many, *single, *first, *again)}) != 1:
+                    raise SystemExit(f"not all have seen the same records: {many + single + first + again}")
+                print(row(f"{kind}, {codec}, first time", first, many, single), flush=True)
+                print(row(f"{kind}, {codec}, again", again, many, single), flush=True)
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -177,9 +198,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.views")
     parser.add_argument("--records", type=int, default=400_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--read", nargs=4, metavar=("ADDRESS", "TOPIC", "END", "PID"), help=argparse.SUPPRESS)
+    parser.add_argument("--codecs", nargs="+", choices=CODECS, default=CODECS)
+    parser.add_argument("--read", nargs=5, metavar=("ADDRESS", "TOPIC", "END", "PID", "TAKES"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.read:
-        read(given.read[0], given.read[1], int(given.read[2]), int(given.read[3]))
+        read(*given.read[:2], *map(int, given.read[2:]))
     else:
-        run(given.records, given.rounds)
+        run(given.records, given.rounds, given.codecs)
