@@ -8,14 +8,14 @@ STAMP   := $(VENV)/.installed
 PYTEST  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run cluster test check format bench bench-quick bench-cluster bench-views bench-delay simulate chaos chaos-kill chaos-groups chaos-transactions clean
+.PHONY: help setup setup-test run cluster test check format bench bench-quick bench-cluster bench-views bench-delay bench-pipeline simulate chaos chaos-kill chaos-groups chaos-transactions chaos-archive clean
 
 help: ## Show what can be done
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
 
 setup: $(STAMP) ## Make .venv with the package in it
 
-setup-test: $(STAMP)-test ## Also what tests and benchmarks need: their libraries, kcat, ZooKeeper
+setup-test: $(STAMP)-test ## Also what tests and benchmarks need: their libraries, kcat, ZooKeeper, Redis, MariaDB, Java
 
 run: setup ## Start a broker on loopback with its data under ./data
 	@$(BIN)/penstock serve --data $(DATA)
@@ -27,14 +27,14 @@ test: setup-test ## Run every test, file by file on two cores
 	$(BIN)/pytest -n 2 --dist loadfile $(PYTEST)
 
 check: setup-test ## Lint, types, import rules: under two minutes
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: setup-test ## Bring the code into its form
-	$(BIN)/ruff check --fix src tests bench
-	$(BIN)/ruff format src tests bench
+	$(BIN)/ruff check --fix src tests bench examples
+	$(BIN)/ruff format src tests bench examples
 
 bench: setup-test ## Measure Penstock beside Kafka, RabbitMQ, NATS and Redis (about 20 minutes)
 	$(BIN)/python -m bench
@@ -45,11 +45,14 @@ bench-quick: setup-test ## Measure Penstock beside Kafka (about 6 minutes)
 bench-cluster: setup-test ## Measure three brokers beside three nodes of Kafka: failover, throughput, recovery (about 12 minutes)
 	$(BIN)/python -m bench.clusters
 
-bench-delay: setup-test ## Delayed messages: memory, lateness, a burst, a restart with ten million pending (about 15 minutes)
+bench-delay: setup-test ## Measure delayed messages beside RocketMQ: memory, lateness, a burst, a restart with ten million pending (about 25 minutes)
 	$(BIN)/python -m bench.delay
 
 bench-views: setup-test ## Measure a 1 % view beside filtering in the consumer (about 5 minutes)
 	$(BIN)/python -m bench.views
+
+bench-pipeline: setup-test ## Measure the pipeline beside Spark's own Kafka connector, and how the archive grows (about 20 minutes)
+	$(BIN)/python -m bench.pipeline
 
 simulate: setup-test ## A thousand simulated clusters with seeded failures (under a minute)
 	$(BIN)/python -m tests.simulation --seeds 1000
@@ -65,6 +68,9 @@ chaos-groups: setup-test ## Fifty members of one group come, go and crash under 
 
 chaos-transactions: setup-test ## Kill workers and a broker in the middle of transactions, and compare output with input (about 4 minutes)
 	$(BIN)/python -m tests.transactions.exactly_once
+
+chaos-archive: setup-test ## Kill an archiver at every step and at random, and compare the lake with what was sent (about 4 minutes)
+	$(BIN)/python -m tests.spark.archive_kills --rounds 60
 
 clean: ## Remove .venv and caches; data stays
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
@@ -86,5 +92,8 @@ $(STAMP)-cluster: $(STAMP)
 $(STAMP)-test: $(STAMP)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,dev,bench]'
 	@command -v kcat >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq kcat; } || echo "kcat is missing: its tests are skipped"
+	@command -v redis-server >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq redis-server; } || echo "Redis is missing: its tests are skipped"
+	@command -v mariadbd >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq mariadb-server; } || echo "MariaDB is missing: its tests are skipped"
+	@command -v java >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq default-jre-headless; } || echo "Java is missing: tests of the pipeline are skipped"
 	@test -e /usr/share/java/zookeeper.jar || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq zookeeper; } || echo "ZooKeeper is missing: its tests are skipped"
 	@touch $@

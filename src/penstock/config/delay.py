@@ -1,22 +1,11 @@
-"""Settings of a topic for delayed messages, and how a duration is spelled in them and in headers."""
+"""Settings of a topic for delayed messages."""
 
 from __future__ import annotations
 
-import re
-
 from penstock.config.setting import Kind, Setting
+from penstock.durations import parse_duration
 
 NO_CAP = -1
-_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(\d{1,15})(ms|s|m|h|d|)", re.ASCII)
-
-
-def parse_duration(text: str) -> int:
-    """Milliseconds of `1500`, `30s`, `5m` ...; ValueError if it is none."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError(f"'{text}' is no duration: digits, and one of ms, s, m, h, d")
-    return int(match[1]) * _UNITS_MS[match[2]]
 
 
 def parse_levels(text: str) -> tuple[int, ...]:
