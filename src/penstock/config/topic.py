@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.config import throttle
+from penstock.config.archive import ARCHIVE_GROUP, ARCHIVE_MAX_BYTES, ARCHIVE_MAX_MS
 from penstock.config.delay import DELAY_LEVELS, DELAY_MAX
 from penstock.config.retired import RETIRED_SETTING, parse_retired, spell_retired
 from penstock.config.setting import LONG_MAX, Kind, Setting, nearest
@@ -52,6 +53,9 @@ class TopicConfig:
     partitions_retired: Mapping[int, int]
     delay_max_ms: int
     delay_levels: tuple[int, ...]
+    archive_group: str
+    archive_max_bytes: int
+    archive_max_ms: int
 
 
 _SETTINGS = (
@@ -254,6 +258,9 @@ _SETTINGS = (
     ),
     DELAY_MAX,
     DELAY_LEVELS,
+    ARCHIVE_GROUP,
+    ARCHIVE_MAX_BYTES,
+    ARCHIVE_MAX_MS,
     Setting(
         name=VIEW_OF_SETTING,
         kind=Kind.STRING,
@@ -328,6 +335,9 @@ _OWN_NAMES = {
     "partitions_retired": RETIRED_SETTING,
     "delay_max_ms": DELAY_MAX.name,
     "delay_levels": DELAY_LEVELS.name,
+    "archive_group": ARCHIVE_GROUP.name,
+    "archive_max_bytes": ARCHIVE_MAX_BYTES.name,
+    "archive_max_ms": ARCHIVE_MAX_MS.name,
 }
 _NAME_OF_FIELD: Mapping[str, str] = MappingProxyType(
     {field.name: _OWN_NAMES.get(field.name, field.name.replace("_", ".")) for field in fields(TopicConfig)}

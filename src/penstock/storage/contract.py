@@ -22,6 +22,7 @@ from penstock.records.batch import BatchHeader
 from penstock.storage.aborted import AbortedTransaction
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
+from penstock.storage.retention import Hold
 from penstock.storage.tags import TagIndex
 
 
@@ -255,8 +256,10 @@ class Log(ABC):
         """Takes changed topic settings into account from now on."""
 
     @abstractmethod
-    async def apply_retention(self, keep_from: int | None = None) -> None:
-        """Drops what is older or larger than the topic's settings allow, but nothing from `keep_from` on."""
+    async def apply_retention(self, hold: Hold | None = None) -> int:
+        """Drops what is older or larger than the topic's settings allow, but for what is held; gives how many bytes
+        went although they were held.
+        """
 
     @abstractmethod
     async def compact(self) -> bool:

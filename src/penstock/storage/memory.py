@@ -21,6 +21,7 @@ from penstock.storage.contract import NOTHING, Appended, Engine, Log, Parting, P
 from penstock.storage.copies import copies_of
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
+from penstock.storage.retention import Aged, Hold, lost_bytes, start_by_retention, start_with_hold
 from penstock.storage.snapshots import read_snapshot, snapshot_of
 from penstock.storage.tags import WholeLogTags
 from penstock.storage.times import first_at, max_of
@@ -30,6 +31,12 @@ class _Held(NamedTuple):
     header: BatchHeader
     batch: bytes
     appended_ms: int
+
+
+def _aged(held: _Held) -> Aged:
+    """A batch without a timestamp is as old as its append."""
+    newest_ms = held.header.max_timestamp if held.header.max_timestamp >= 0 else held.appended_ms
+    return Aged(held.header.next_offset, len(held.batch), newest_ms)
 
 
 class MemoryLog(Log):
@@ -244,22 +251,16 @@ class MemoryLog(Log):
     def configure(self, config: TopicConfig) -> None:
         self.config = config
 
-    async def apply_retention(self, keep_from: int | None = None) -> None:
-        self.producers.expire(self._clock.now_ms() - self._settings.producer_expiry_ms)
+    async def apply_retention(self, hold: Hold | None = None) -> int:
+        now_ms, old_start = self._clock.now_ms(), self.start_offset
+        self.producers.expire(now_ms - self._settings.producer_expiry_ms)
         if "delete" not in self.config.cleanup_policy:
-            return
-        start, surplus = self.start_offset, self._size_bytes - self.config.retention_bytes
-        oldest_ms = self._clock.now_ms() - self.config.retention_ms
-        for held in self._held:
-            surplus -= len(held.batch)
-            # A batch without a timestamp is as old as its append.
-            newest_ms = held.header.max_timestamp if held.header.max_timestamp >= 0 else held.appended_ms
-            too_old = self.config.retention_ms >= 0 and newest_ms < oldest_ms
-            too_much = self.config.retention_bytes >= 0 and surplus >= 0
-            if (not too_old and not too_much) or held.header.next_offset > self.settled_end:
-                break
-            start = held.header.next_offset
-        await self.trim(start if keep_from is None else min(start, keep_from))
+            return 0
+        parts = [_aged(held) for held in self._held if held.header.next_offset <= self.settled_end]
+        start = start_by_retention(parts, self._size_bytes, self.config, now_ms)
+        start = start_with_hold(parts, start, self.config, now_ms, hold)
+        await self.trim(max(start, old_start))
+        return lost_bytes(parts, old_start, start, hold)
 
     async def compact(self) -> bool:
         """All but the last batch, which stands for the active segment, and below every transaction that is open."""

@@ -250,8 +250,11 @@ class Cutter:
             await self._on_disk(lambda: forget_cut(files, log.folder))
         except (OSError, StorageError) as error:
             raise log.fail(StorageError(f"cutting {log.topic_partition} was not completed: {error}")) from error
-        logger.warning(
-            "log cut", extra=fields(log=str(log.topic_partition), start=cut.start, end=cut.end, end_before=before)
+        # A log that only begins further on loses nothing.
+        logger.log(
+            logging.WARNING if cut.end < before else logging.INFO,
+            "log cut",
+            extra=fields(log=str(log.topic_partition), start=cut.start, end=cut.end, end_before=before),
         )
 
     def _go_back(self, cut: Cut, segments: list[Segment], producers: ProducerState) -> None:

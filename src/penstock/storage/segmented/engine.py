@@ -113,7 +113,7 @@ class SegmentedEngine(Engine):
     async def delete(self, at: TopicPartition) -> None:
         loop = asyncio.get_running_loop()
         log = self._logs.pop(at)
-        aside = log.folder.with_name(f"{log.folder.name}.{log.topic_id.hex}{REMOVED}")
+        aside = strays.aside_of(log.folder, f".{log.topic_id.hex}{REMOVED}")
         await log.close(is_removed=True)
         await loop.run_in_executor(self._work, strays.remove, self._files, log.folder, aside)
         # A log of the same name may follow at once: what is noted of this one must not be taken for it after a crash.
@@ -125,7 +125,7 @@ class SegmentedEngine(Engine):
 
     async def discard(self, stray: Stray) -> None:
         """Removes what is stored of it, for good."""
-        aside = stray.folder.with_name(stray.folder.name + REMOVED)
+        aside = strays.aside_of(stray.folder, REMOVED)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._work, strays.remove, self._files, stray.folder, aside)
 

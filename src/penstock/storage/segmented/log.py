@@ -29,6 +29,7 @@ from penstock.storage.contract import NOTHING, Appended, Log, Parting, Piece, Sl
 from penstock.storage.copies import copies_of
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.producers import ProducerState
+from penstock.storage.retention import Hold
 from penstock.storage.segmented.background import Background
 from penstock.storage.segmented.cleaner import Cleaner
 from penstock.storage.segmented.cutting import Cutter
@@ -299,11 +300,12 @@ class SegmentedLog(Log):
     def configure(self, config: TopicConfig) -> None:
         self.config = config
 
-    async def apply_retention(self, keep_from: int | None = None) -> None:
+    async def apply_retention(self, hold: Hold | None = None) -> int:
         now_ms = self._env.clock.now_ms()
         self.producers.expire(now_ms - self._env.producer_expiry_ms)
-        if "delete" in self.config.cleanup_policy:
-            await self._trimmer.apply_retention(now_ms, keep_from)
+        if "delete" not in self.config.cleanup_policy:
+            return 0
+        return await self._trimmer.apply_retention(now_ms, hold)
 
     def drop_below_start(self) -> None:
         """Lets the segments below the start go, unless a compaction or a cut is using them, which then calls again."""

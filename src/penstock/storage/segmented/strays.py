@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 STRAY = ".stray"
 REMOVED = ".removed"
+_MAX_NAME = 255
+"""Characters of a file's name; those of a log's folder are ASCII."""
 
 
 class Stray(NamedTuple):
@@ -31,12 +34,21 @@ class Stray(NamedTuple):
     owner: Identity
 
 
+def aside_of(folder: Path, ending: str) -> Path:
+    """The name of a folder with an ending; where that would be too long for the file system, with less of the name."""
+    name = folder.name
+    if len(name) + len(ending) > _MAX_NAME:
+        digest = sha256(name.encode()).hexdigest()[:16]
+        name = f"{name[: _MAX_NAME - len(ending) - len(digest) - 1]}~{digest}"
+    return folder.with_name(name + ending)
+
+
 def set_aside(files: Files, folder: Path, owner: Identity | None) -> None:
-    name = f"{folder.name}.{owner.topic_id.hex if owner else 'unknown'}"
-    aside, number = folder.with_name(name + STRAY), 1
+    whose = owner.topic_id.hex if owner else "unknown"
+    aside, number = aside_of(folder, f".{whose}{STRAY}"), 1
     while files.exists(aside):
         number += 1
-        aside = folder.with_name(f"{name}.{number}{STRAY}")
+        aside = aside_of(folder, f".{whose}.{number}{STRAY}")
     logger.warning("folder set aside: its topic is gone", extra=fields(folder=folder.name, now=aside.name))
     files.rename(folder, aside)
 

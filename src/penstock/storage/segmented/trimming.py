@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ApiError, Code, DiskFullError
 from penstock.logs import fields
+from penstock.storage.retention import Aged, Hold, lost_bytes, start_by_retention, start_with_hold
 from penstock.storage.segmented.background import Background
 from penstock.storage.segmented.cleaner import Cleaner
 from penstock.storage.segmented.flusher import Flusher
-from penstock.storage.segmented.retention import start_by_retention
 from penstock.storage.segmented.segment import SUFFIXES, Segment
 from penstock.storage.segmented.sidefiles import SideFiles
 from penstock.storage.segmented.surroundings import Surroundings
@@ -56,22 +56,24 @@ class Trimmer:
                 await log.flush()
                 await self._move_start(start_offset)
 
-    async def apply_retention(self, now_ms: int, keep_from: int | None) -> None:
+    async def apply_retention(self, now_ms: int, hold: Hold | None) -> int:
         log = self._log
         async with log.moving:
             if log.refusal is not None or self._cleaner.is_busy:
-                return
-            active = log.segments[-1]
-            closed = [segment for segment in log.segments[:-1] if segment.next_offset <= log.settled_end]
-            start = start_by_retention(closed, log.size_bytes, log.config, now_ms)
-            if active.size and all(segment.next_offset <= start for segment in closed):
-                end = start_by_retention(log.segments, log.size_bytes, log.config, now_ms)
+                return 0
+            old_start, config = log.start_offset, log.config
+            parts = [_aged(segment) for segment in log.segments]
+            closed = [part for part in parts[:-1] if part.next_offset <= log.settled_end]
+            start = start_by_retention(closed, log.size_bytes, config, now_ms)
+            if parts[-1].size and all(part.next_offset <= start for part in closed):
+                end = start_by_retention(parts, log.size_bytes, config, now_ms)
                 if end == log.end_offset <= log.settled_end and self._rolled():
                     start = end
-            if keep_from is not None:
-                start = min(start, keep_from)
-            if start > log.start_offset:
-                await self._move_start(start)
+            start = start_with_hold(parts, start, config, now_ms, hold)
+            if start <= old_start:
+                return 0
+            await self._move_start(start)
+            return lost_bytes(parts, old_start, start, hold)
 
     def drop_below_start(self) -> None:
         """Lets the segments below the start go."""
@@ -115,3 +117,9 @@ class Trimmer:
                 self._env.files.remove(segment.path(suffix))
 
         await asyncio.get_running_loop().run_in_executor(self._env.sync_pool, remove)
+
+
+def _aged(segment: Segment) -> Aged:
+    """Records may carry no timestamp at all: then the file says when it was last written to."""
+    newest_ms = segment.max_timestamp if segment.max_timestamp >= 0 else segment.file.modified_ms()
+    return Aged(segment.next_offset, segment.size, newest_ms)
