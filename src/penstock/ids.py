@@ -17,6 +17,10 @@ PRODUCER_IDS_END = 1 << _STAND_IN_SHIFT
 """Producer ids are given out below."""
 
 
+_BESIDE = ":"
+"""Ends the name under which a companion log is kept; no topic has a colon in its name."""
+
+
 class TopicPartition(NamedTuple):
     """The address of one log."""
 
@@ -24,12 +28,13 @@ class TopicPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+        # As the name of a folder, that of a companion must not be longer than that of the log it belongs to.
+        return f"{self.topic}{'' if self.topic.endswith(_BESIDE) else '-'}{self.partition}"
 
 
 def companion_of(at: TopicPartition) -> TopicPartition:
-    """The log beside a partition's own in which delayed records wait; no topic has a colon in its name."""
-    return TopicPartition(f"{at.topic}:delay", at.partition)
+    """The log beside a partition's own in which delayed records wait: `orders:0` beside `orders-0`."""
+    return TopicPartition(at.topic + _BESIDE, at.partition)
 
 
 def stand_in_id(producer_id: int, partition: int) -> int:

@@ -17,6 +17,7 @@ from penstock.cluster.draft import Draft
 from penstock.cluster.metadata import INTERNAL_TOPICS, PartitionImage, TopicImage
 from penstock.cluster.placement import place
 from penstock.cluster.settings import check_overrides
+from penstock.cluster.timer_topics import timer_topic
 from penstock.config.retired import RETIRED_SETTING
 from penstock.config.view import VIEW_OF_SETTING
 from penstock.errors import ApiError, Code
@@ -99,6 +100,10 @@ def create_topic(
     check_name(name)
     if name == RESERVED_TOPIC:
         raise ApiError(Code.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+    if (shown := timer_topic(name)) is not None:
+        raise ApiError(
+            Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: '{name}' shows what waits in '{shown.base}'"
+        )
     colliding = draft.topic_colliding_with(name)
     if colliding is not None:
         raise ApiError(Code.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {colliding}")

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.delay.entries import (
+    ENTRY_BYTES,
     NOTHING_DELIVERED,
-    PLACE_BYTES,
     at_due,
     base_of,
     cancelled,
     due_of,
-    is_cancel,
+    live,
 )
 from penstock.delay.indexfiles import (
     DUE,
-    HASH_BYTES,
     IDS,
     MINUTE_MS,
     NOTHING_SAVED,
@@ -36,8 +35,8 @@ from penstock.delay.indexfiles import (
     below,
     between,
     choose,
+    find,
     forget,
-    holds,
     load,
     merge_runs,
     path_of,
@@ -45,6 +44,7 @@ from penstock.delay.indexfiles import (
     save_state,
     split,
     up_to_minute,
+    with_ids,
     without_passed,
 )
 from penstock.delay.runs import Layout, Run
@@ -57,7 +57,22 @@ logger = logging.getLogger(__name__)
 WHEEL_MAX = 500_000
 """With so many in the wheel the next minute is not loaded yet: after a long stop all that is overdue would come."""
 
+_NEVER = 1 << 62
+
 T = TypeVar("T")
+
+
+InRuns = Mapping[bytes, Sequence[bytes]]
+"""Entries by the hash of their timer id."""
+
+
+class Contents(NamedTuple):
+    """What an index has at one moment."""
+
+    runs: tuple[Run, ...]
+    fresh: bytes
+    """Entries that are in no run, in no order."""
+    mark: bytes
 
 
 class DueIndex:
@@ -72,17 +87,21 @@ class DueIndex:
         """What is due before is in the wheel."""
         self.read_from = -1
         """From where the companion is to be read again after a start; -1 if the index is not on disk."""
-        self._far: dict[int, bytearray] = {}
-        """New entries behind the horizon, by minute."""
+        self._far = bytearray()
+        """New entries behind the horizon, in no order: an object for each minute would take more than the entries."""
+        self._far_from_ms = _NEVER
+        """None of them is due before."""
         self._near = bytearray()
         """New entries that are in the wheel too."""
         self._ids: dict[bytes, bytearray] = {}
         self._fresh = 0
         self._runs: dict[Layout, list[Run]] = {DUE: [], IDS: []}
-        self._saved_mark = NOTHING_DELIVERED
-        """That of the state on disk: what the companion says behind it is read again after a crash."""
+        self._saved = NOTHING_SAVED
+        """The state on disk: what the companion says behind its mark is read again after a crash."""
         self.has_moved = False
         """Messages have other places than before: runs are merged to forget the old ones."""
+        self.pending = 0
+        """How many messages wait, as far as that is settled."""
         self.open_since: dict[int, int] = {}
         """Transactions that were open when the index was last saved, and where they begin."""
         self._number = 0
@@ -97,7 +116,7 @@ class DueIndex:
     def lowest_base(self) -> int | None:
         """No message that waits lies below this offset of the companion; None if nothing waits."""
         bases = [run.lowest_base for run in self._runs[DUE]]
-        for packed in (self._near, *self._far.values()):
+        for packed in (self._near, self._far):
             bases += (base_of(entry) for entry in split(packed) if entry > self.mark)
         return min(bases, default=None)
 
@@ -113,16 +132,17 @@ class DueIndex:
             )
             found = NOTHING_SAVED
         self._runs = {layout: list(found.runs.get(layout, [])) for layout in (DUE, IDS)}
-        self.mark = self._saved_mark = found.mark
+        self.mark, self._saved = found.mark, found
         self.read_from, self._number, self.open_since = found.read_from, found.number, found.open_since
+        self.pending = found.pending
         self._begin_wheel()
 
     async def clear(self) -> None:
         """Forgets everything, on disk too: the companion has begun anew."""
         async with self._turn:
-            self._near, self._far, self._ids, self._fresh = bytearray(), {}, {}, 0
-            self._runs, self.mark, self._saved_mark = {DUE: [], IDS: []}, NOTHING_DELIVERED, NOTHING_DELIVERED
-            self.read_from, self.open_since = -1, {}
+            self._begin_fresh()
+            self._runs, self.mark, self._saved = {DUE: [], IDS: []}, NOTHING_DELIVERED, NOTHING_SAVED
+            self.read_from, self.open_since, self.pending = -1, {}, 0
             self._begin_wheel()
             if self._place is not None:
                 await self._in_thread(forget, self._place)
@@ -131,35 +151,52 @@ class DueIndex:
         """A message waits from now on; one that was delivered already is left out."""
         if entry <= self.mark:
             return
+        self._add(entry)
+        self.pending += 1
+        if id_hash is not None:
+            self._ids.setdefault(id_hash, bytearray()).extend(entry)
+
+    def cancel(self, entry: bytes, id_hash: bytes | None = None) -> None:
+        """A message that waits no longer does; it may have been taken, but not delivered."""
+        if entry <= self.mark:
+            return
+        if entry <= self.wheel.mark:
+            self.wheel.cancel_taken(entry)
+        self._add(cancelled(entry))
+        self.pending -= 1
+        if id_hash is not None:
+            fresh = self._ids.setdefault(id_hash, bytearray())
+            at = find(fresh, entry)
+            if at < 0:
+                fresh += cancelled(entry)
+            else:
+                # One name may be given to message after message: here it has the last one only.
+                del fresh[at : at + ENTRY_BYTES]
+
+    def _add(self, entry: bytes) -> None:
         if due_of(entry) < self.horizon_ms:
             self.wheel.add(entry)
         self._keep(entry)
-        if id_hash is not None:
-            self._ids.setdefault(id_hash, bytearray()).extend(entry)
         self._fresh += 1
 
-    def cancel(self, entry: bytes) -> None:
-        """A message no longer waits; it may have been taken, but not delivered."""
-        if self.mark < entry <= self.wheel.mark:
-            self.wheel.cancel_taken(entry)
-        self.add(cancelled(entry))
-
-    async def named(self, id_hash: bytes) -> list[bytes]:
-        """Entries that may have this timer id and are not delivered; cancelled ones too."""
+    async def in_runs(self, hashes: Iterable[bytes]) -> InRuns:
+        """What the runs have of these ids; it stays right until the next save."""
+        wanted = sorted(set(hashes))
+        if not wanted or not self._runs[IDS]:
+            return {}
         async with self._turn:
-            found = split(self._ids.get(id_hash, b""))
-            for run in self._runs[IDS]:
-                pieces = await self._in_thread(between, run, id_hash, behind(id_hash))
-                for piece in pieces:
-                    found += [bytes(item[HASH_BYTES:]) for item in run.split(bytes(piece))]
-        return sorted({entry for entry in found if entry > self.mark})
+            return await self._in_thread(with_ids, list(self._runs[IDS]), wanted)
+
+    def named(self, id_hash: bytes, in_runs: InRuns) -> list[bytes]:
+        """Entries that may have this timer id and wait."""
+        return live([*split(self._ids.get(id_hash, b"")), *in_runs.get(id_hash, ())], self.mark)
 
     async def is_waiting(self, entry: bytes) -> bool:
         """Whether a message that was added is neither delivered nor cancelled."""
         if entry <= self.mark:
             return False
         gone = cancelled(entry)
-        if any(holds(packed, gone) for packed in (self._near, self._far.get(due_of(entry) // MINUTE_MS, b""))):
+        if any(find(packed, gone) >= 0 for packed in (self._near, self._far)):
             return False
         async with self._turn:
             for run in self._runs[DUE]:
@@ -171,14 +208,18 @@ class DueIndex:
         """The messages that wait below an offset of the companion, in order; None if there are too many."""
         async with self._turn:
             mark = self.mark
-            fresh = [entry for packed in (self._near, *self._far.values()) for entry in split(packed)]
+            fresh = split(self._near + self._far)
             runs = [run for run in self._runs[DUE] if run.lowest_base < base_offset]
             found = [entry for entry in fresh if base_of(entry) < base_offset]
             if runs:
                 found += await self._in_thread(below, runs, base_offset)
-        gone = {entry[:PLACE_BYTES] for entry in found if is_cancel(entry)}
-        live = {entry for entry in found if entry > mark and not is_cancel(entry) and entry[:PLACE_BYTES] not in gone}
-        return sorted(live) if len(live) <= most else None
+        waiting = live(found, mark)
+        return waiting if len(waiting) <= most else None
+
+    async def contents(self) -> Contents:
+        """What is in the index now; it can be read at leisure, in a thread."""
+        async with self._turn:
+            return Contents(tuple(self._runs[DUE]), bytes(self._near + self._far), self.mark)
 
     async def reach(self, due_ms: int) -> bool:
         """Loads what is due before, minute by minute; False if there was too much of it for now."""
@@ -190,8 +231,9 @@ class DueIndex:
 
     def passed(self, mark: bytes) -> list[bytes]:
         """Everything up to `mark` was delivered, which the wheel has reached; gives those that recur."""
-        recurring = self.wheel.passed(mark)
+        messages, recurring = self.wheel.passed(mark)
         self.mark = max(self.mark, mark)
+        self.pending -= messages
         return recurring
 
     def rewind(self) -> None:
@@ -210,29 +252,30 @@ class DueIndex:
             self._forget_delivered()
             return
         async with self._turn:
-            mark, number = self.mark, self._number
-            near, far, ids = self._near, self._far, self._ids
-            entries = [entry for packed in (near, *far.values()) for entry in split(packed) if entry > mark]
+            mark, number, pending = self.mark, self._number, self.pending
+            ids = self._ids
+            entries = [entry for entry in split(self._near + self._far) if entry > mark]
             named = [key + entry for key, packed in ids.items() for entry in split(packed) if entry > mark]
-            self._near, self._far, self._ids, self._fresh, self._number = bytearray(), {}, {}, 0, number + 2
+            self._begin_fresh()
+            self._number = number + 2
             try:
                 runs = await self._in_thread(save_runs, self._place, number, {DUE: entries, IDS: named})
                 kept = {layout: [*self._runs[layout], *runs[layout]] for layout in (DUE, IDS)}
                 kept, gone = without_passed(kept, mark)
-                state = Saved(kept, mark, read_from, 0, dict(open_since))
+                state = Saved(kept, mark, read_from, 0, dict(open_since), pending)
                 await self._in_thread(save_state, self._place, state, gone)
             except OSError:
                 self._put_back(entries, ids)
                 raise
-            self._runs, self.read_from, self.open_since, self._saved_mark = kept, read_from, state.open_since, mark
+            self._runs, self._saved = kept, state
+            self.read_from, self.open_since = read_from, state.open_since
 
     async def merge(self) -> bool:
         """Merges runs of one size, if there are enough; False if there were not. One caller at a time."""
         if self._place is None:
             return False
-        is_whole = self.has_moved and bool(self._runs[DUE])
         due = [(layout, chosen) for layout, runs in self._runs.items() if (chosen := choose(runs))]
-        if is_whole:
+        if self.has_moved and self._runs[DUE]:
             due = [(DUE, list(self._runs[DUE]))]
             self.has_moved = False
         if not due:
@@ -240,16 +283,17 @@ class DueIndex:
         layout, chosen = due[0]
         path = path_of(self._place, layout, self._number)
         self._number += 1
-        new = await self._in_thread(merge_runs, self._place.files, path, layout, chosen, self._saved_mark, is_whole)
+        is_whole = len(chosen) == len(self._runs[layout])
+        new = await self._in_thread(merge_runs, self._place.files, path, layout, chosen, self._saved.mark, is_whole)
         async with self._turn:
             kept = dict(self._runs)
             kept[layout] = [run for run in self._runs[layout] if run not in chosen]
             if new.count:
                 kept[layout].append(new)
             gone = [run.path for run in chosen]
-            state = Saved(kept, self._saved_mark, self.read_from, 0, self.open_since)
+            state = self._saved._replace(runs=kept)
             await self._in_thread(save_state, self._place, state, gone)
-            self._runs = kept
+            self._runs, self._saved = kept, state
         return True
 
     async def _load_minutes(self, due_ms: int) -> None:
@@ -258,14 +302,17 @@ class DueIndex:
             low = max(at_due(start), self.mark)
             end = self._end_of_step(low, start, up_to_minute(max(due_ms, start)))
             for run in self._runs[DUE]:
-                for piece in await self._in_thread(between, run, low, at_due(end)):
-                    self.wheel.add_sorted(piece)
-            for minute in [minute for minute in self._far if minute * MINUTE_MS < end]:
-                packed = self._far.pop(minute)
-                for entry in split(packed):
-                    self.wheel.add(entry)
-                self._near += packed
+                # Most partitions have nothing to do: they must not cost a thread.
+                if run.count_between(low, at_due(end)):
+                    for piece in await self._in_thread(between, run, low, at_due(end)):
+                        self.wheel.add_sorted(piece)
             self.horizon_ms = end
+            if self._far_from_ms < end:
+                far, self._far, self._far_from_ms = self._far, bytearray(), _NEVER
+                for entry in split(far):
+                    self._keep(entry)
+                    if due_of(entry) < end:
+                        self.wheel.add(entry)
 
     def _end_of_step(self, low: bytes, start_ms: int, end_ms: int) -> int:
         """Not so far that more is loaded than the wheel should have, but at least a minute."""
@@ -274,6 +321,9 @@ class DueIndex:
                 break
             end_ms = up_to_minute((start_ms + end_ms) // 2)
         return end_ms
+
+    def _begin_fresh(self) -> None:
+        self._near, self._far, self._far_from_ms, self._ids, self._fresh = bytearray(), bytearray(), _NEVER, {}, 0
 
     def _begin_wheel(self) -> None:
         self.wheel = Wheel(self.mark)
@@ -299,7 +349,8 @@ class DueIndex:
         if due_ms < self.horizon_ms:
             self._near += entry
         else:
-            self._far.setdefault(due_ms // MINUTE_MS, bytearray()).extend(entry)
+            self._far += entry
+            self._far_from_ms = min(self._far_from_ms, due_ms)
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
         assert self._place is not None

@@ -13,6 +13,7 @@ A mark is an entry too: everything at or below it was delivered.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 ENTRY_BYTES = 24
@@ -94,6 +95,13 @@ def cancelled(entry: bytes) -> bytes:
 
 def is_cancel(entry: bytes) -> bool:
     return entry[PLACE_BYTES:] == _CANCELLED
+
+
+def live(entries: Iterable[bytes], mark: bytes) -> list[bytes]:
+    """Those that wait: behind the mark, and not cancelled by one of the others; in order."""
+    found = set(entries)
+    gone = {entry[:PLACE_BYTES] for entry in found if is_cancel(entry)}
+    return sorted(entry for entry in found if entry > mark and entry[:PLACE_BYTES] not in gone)
 
 
 def recurs(entry: bytes) -> bool:

@@ -26,7 +26,7 @@ SAVE_AFTER = 16_384
 
 _FORMAT = 1
 _FAN_IN = 8
-_SUFFIXES = {DUE: ".due", IDS: ".ids"}
+SUFFIXES = {DUE: ".due", IDS: ".ids"}
 
 
 class Place(NamedTuple):
@@ -43,9 +43,21 @@ class Saved(NamedTuple):
     read_from: int
     number: int
     open_since: dict[int, int]
+    pending: int
+    """How many messages wait in the runs, behind the mark."""
 
 
-NOTHING_SAVED = Saved({}, NOTHING_DELIVERED, -1, 0, {})
+class Said(NamedTuple):
+    """What the file of the state says: runs by their names."""
+
+    runs: tuple[str, ...]
+    mark: bytes
+    read_from: int
+    open_since: dict[int, int]
+    pending: int
+
+
+NOTHING_SAVED = Saved({}, NOTHING_DELIVERED, -1, 0, {}, 0)
 
 
 def split(packed: bytes | bytearray) -> list[bytes]:
@@ -59,18 +71,29 @@ def behind(prefix: bytes) -> bytes:
     return number.to_bytes(len(prefix) + 1, "big")[1:] if number >> 8 * len(prefix) == 0 else b"\xff" * 64
 
 
-def holds(packed: bytes | bytearray, entry: bytes) -> bool:
+def find(packed: bytes | bytearray, entry: bytes) -> int:
+    """Where an entry is among others; -1 if it is not."""
     at = packed.find(entry)
     while at >= 0 and at % ENTRY_BYTES:
         at = packed.find(entry, at + 1)
-    return at >= 0
+    return at
+
+
+def with_ids(runs: Sequence[Run], hashes: Sequence[bytes]) -> dict[bytes, list[bytes]]:
+    """The entries of these ids, which come in order, in any of the runs."""
+    found: dict[bytes, list[bytes]] = {}
+    for run in runs:
+        for id_hash, items in zip(hashes, run.of_each((each, behind(each)) for each in hashes), strict=True):
+            if items:
+                found.setdefault(id_hash, []).extend(item[HASH_BYTES:] for item in items)
+    return found
 
 
 def below(runs: Sequence[Run], base_offset: int) -> list[bytes]:
     found: list[bytes] = []
     for run in runs:
-        for number in range(run.blocks):
-            found += [entry for entry in run.split(run.block(number)) if base_of(entry) < base_offset]
+        for items in run.items():
+            found += [entry for entry in items if base_of(entry) < base_offset]
     return found
 
 
@@ -83,7 +106,7 @@ def between(run: Run, low: bytes, high: bytes) -> list[memoryview]:
 
 
 def path_of(place: Place, layout: Layout, number: int) -> Path:
-    return place.folder / f"{number:020}{_SUFFIXES[layout]}"
+    return place.folder / f"{number:020}{SUFFIXES[layout]}"
 
 
 def choose(runs: Sequence[Run]) -> list[Run]:
@@ -104,23 +127,26 @@ def without_passed(runs: dict[Layout, list[Run]], mark: bytes) -> tuple[dict[Lay
 
 
 def merge_runs(files: Files, path: Path, layout: Layout, runs: Sequence[Run], mark: bytes, is_whole: bool) -> Run:
-    """One run of several; if these are all there are, what cancels goes with what is cancelled."""
+    """One run of several; if these are all there are, what cancels goes with what is cancelled.
+
+    An entry sorts right behind what cancels it, by id too: both have the same id, and nobody else is in between.
+    """
     entry_at = layout.width - ENTRY_BYTES
 
     def kept() -> Iterator[list[bytes]]:
         dropped = b""
-        for chunk in merged(runs):
+        for chunk in merged(run.items() for run in runs):
             items = []
             for item in chunk:
                 entry = item[entry_at:]
                 if entry <= mark:
                     continue
-                if layout is DUE and is_cancel(entry):
-                    # It stays: what it cancels may be in another run too.
+                if is_cancel(entry):
+                    # It stays, unless what it cancels can be in no other run.
                     dropped = entry[:PLACE_BYTES]
                     if is_whole:
                         continue
-                elif layout is DUE and entry[:PLACE_BYTES] == dropped:
+                elif entry[:PLACE_BYTES] == dropped:
                     continue
                 items.append(item)
             yield items
@@ -145,41 +171,50 @@ def save_state(place: Place, state: Saved, gone: list[Path]) -> None:
         "mark": state.mark.hex(),
         "read_from": state.read_from,
         "open_since": state.open_since,
+        "pending": state.pending,
     }
     place.files.replace(place.folder / STATE_FILE, json.dumps(content).encode())
     for path in gone:
         place.files.remove(path)
 
 
+def read_state(content: bytes) -> Said:
+    """What the state says; StorageError if it cannot be understood."""
+    try:
+        said = json.loads(content)
+        return Said(
+            tuple(map(str, said["runs"])),
+            bytes.fromhex(said["mark"]),
+            int(said["read_from"]),
+            {int(producer): int(start) for producer, start in said["open_since"].items()},
+            int(said["pending"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StorageError(f"{STATE_FILE} cannot be understood: {error}") from error
+
+
 def load(place: Place) -> Saved:
     content = place.files.read(place.folder / STATE_FILE)
     names = place.files.list_folder(place.folder)
     runs: dict[Layout, list[Run]] = {DUE: [], IDS: []}
-    wanted: list[str] = []
-    mark, read_from, number, open_since = NOTHING_DELIVERED, -1, 0, dict[int, int]()
-    if content is not None:
-        try:
-            said = json.loads(content)
-            wanted, mark, read_from = list(said["runs"]), bytes.fromhex(said["mark"]), int(said["read_from"])
-            open_since = {int(producer): int(start) for producer, start in said["open_since"].items()}
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{STATE_FILE} cannot be understood: {error}") from error
+    said = Said((), NOTHING_DELIVERED, -1, {}, 0) if content is None else read_state(content)
+    number = 0
     for name in names:
-        for layout, suffix in _SUFFIXES.items():
-            if name.endswith(suffix) and name not in wanted:
+        for layout, suffix in SUFFIXES.items():
+            if name.endswith(suffix) and name not in said.runs:
                 place.files.remove(place.folder / name)
             elif name.endswith(suffix):
                 runs[layout].append(open_run(place.files, place.folder / name, layout))
                 number = max(number, int(name[: -len(suffix)]) + 1)
-    missing = set(wanted) - {run.path.name for found in runs.values() for run in found}
+    missing = set(said.runs) - {run.path.name for found in runs.values() for run in found}
     if missing:
         raise StorageError(f"{', '.join(sorted(missing))} is missing")
-    return Saved(runs, mark, read_from, number, open_since)
+    return Saved(runs, said.mark, said.read_from, number, said.open_since, said.pending)
 
 
 def forget(place: Place) -> None:
     place.files.remove(place.folder / STATE_FILE)
     place.files.sync_folder(place.folder)
     for name in place.files.list_folder(place.folder):
-        if name.endswith(tuple(_SUFFIXES.values())):
+        if name.endswith(tuple(SUFFIXES.values())):
             place.files.remove(place.folder / name)

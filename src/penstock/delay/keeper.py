@@ -13,18 +13,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from penstock.clock import Clock
 from penstock.delay import parting
 from penstock.delay.contents import name_in, occurrence, recurrence_in
-from penstock.delay.entries import PLACE_BYTES, due_of, is_named, recurs, size_of
-from penstock.delay.notes import delivery, end_of_transaction, moving
+from penstock.delay.entries import PLACE_BYTES, due_of, is_named, recurs
+from penstock.delay.lateness import Lateness
+from penstock.delay.moving import Moving
+from penstock.delay.notes import Delivered, cancelling, delivery, end_of_transaction
 from penstock.delay.parting import Plan
-from penstock.delay.recurrence import RecurrenceError
+from penstock.delay.runs import DamagedRunError
+from penstock.delay.showing import Listing
 from penstock.delay.timers import Timers
 from penstock.errors import ApiError, PenstockError, StorageError
 from penstock.logs import fields
 from penstock.records.batch import BatchHeader
+from penstock.recurrence import RecurrenceError
 from penstock.replication.beside import Pair
 from penstock.replication.partition import Partition
 from penstock.replication.waiting import another_leads
@@ -33,24 +39,25 @@ logger = logging.getLogger(__name__)
 
 _BATCH_MESSAGES = 1000
 _BATCH_BYTES = 512 << 10
-_AHEAD_MS = 60_000
+_AHEAD_MS = 120_000
 """So much of what is to come is in the wheel, or half of it."""
-_LONGEST_WAIT_S = 20.0
-_MOVED_MESSAGES = 10_000
-_SOON_MS = 600_000
-"""What is due before that is not moved, but waited for."""
+_LONGEST_WAIT_S = 60.0
 _BACK_OFF_S = 1.0
+_PATIENCE_S = 5.0
 _FAR = 1 << 62
+_NOT_KNOWN = -1
 
 
 class Keeper:
     """Owns one task; `close` ends it."""
 
-    def __init__(self, partition: Partition, timers: Timers, clock: Clock) -> None:
+    def __init__(self, partition: Partition, timers: Timers, clock: Clock, lateness: Lateness) -> None:
         self.partition = partition
         self.timers = timers
+        self.listing = Listing(timers)
         self.delivered = 0
         self.damaged = 0
+        self._lateness = lateness
         self._clock = clock
         self._changed = asyncio.Event()
         self._is_closing = False
@@ -60,6 +67,7 @@ class Keeper:
         self._ready_at = 0
         """A leader is ready when it has taken in everything below."""
         self._beginnings = partition.beside.beginnings
+        """The index is of the companion that has begun so many times; if not, it is made anew."""
         self._put_aside: deque[tuple[int, int]] = deque()
         """(offset, earliest due time) of what is in the companion and not taken in yet."""
         self._names: dict[bytes, int] = {}
@@ -71,6 +79,7 @@ class Keeper:
         self._waiting: set[asyncio.Future[None]] = set()
         self._merging: asyncio.Task[None] | None = None
         self._moved_ms = clock.monotonic_ms()
+        self._moving = Moving(partition, timers, clock, lambda *place: self._put_aside.append(place))
         partition.park(self)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"timers {partition.topic_partition}")
 
@@ -88,7 +97,18 @@ class Keeper:
 
     async def ready(self) -> None:
         """Returns when this leader knows what its companion says."""
-        while not self.is_ready:
+        await self._until(lambda: self.is_ready)
+
+    async def caught_up(self) -> None:
+        """Returns when this leader knows all that was acknowledged before; ApiError if that takes long."""
+        end = min(self.partition.high_watermark, self.timers.companion.end_offset)
+        try:
+            await asyncio.wait_for(self._until(lambda: self.is_ready and self.timers.applied >= end), _PATIENCE_S)
+        except TimeoutError:
+            raise another_leads() from None
+
+    async def _until(self, is_true: Callable[[], bool]) -> None:
+        while not is_true():
             if self.partition.leadership is None or self._is_closing:
                 raise another_leads()
             if self._failure is not None:
@@ -126,6 +146,20 @@ class Keeper:
             self._names.update(dict.fromkeys(halves.names, base_offset))
         return memoryview(halves.kept)
 
+    async def give_up(self, names: Sequence[bytes]) -> None:
+        """Cancels what waits under these names, on behalf of a batch that goes elsewhere."""
+        await self.ready()
+
+        def make(base_offset: int, leader_epoch: int) -> Pair | None:
+            if not self.is_ready:
+                return None
+            self._put_aside.append((base_offset, due_of(self.timers.index.wheel.mark)))
+            self._names.update(dict.fromkeys(names, base_offset))
+            return cancelling(names, self._clock.now_ms(), base_offset, leader_epoch)
+
+        if not await self.partition.append_pair(make):
+            raise another_leads()
+
     def knows(self, producer_id: int) -> bool:
         """Whether a producer has put something aside in a transaction that is open."""
         return producer_id in self._producers or producer_id in self.timers.open
@@ -157,13 +191,15 @@ class Keeper:
                     self._failure = None
                 except (PenstockError, OSError) as error:
                     wait_s = self._failed(error)
+                except Exception as error:
+                    # Without this loop nothing would ever be delivered here again.
+                    logger.exception("timers failed", extra=fields(log=str(self.partition.topic_partition)))
+                    wait_s = self._failed(StorageError(str(error)))
                 self._wake()
                 if self._changed.is_set():
                     continue
-                try:
+                with suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), wait_s)
-                except TimeoutError:
-                    pass
         finally:
             await self._end()
 
@@ -189,13 +225,14 @@ class Keeper:
             self._merge_soon()
         if self.is_ready and now_ms - self._moved_ms >= timers.saving.move_every_ms:
             self._moved_ms = now_ms
-            await self._move_forward()
+            await self._moving.forward(lambda: self.is_ready)
         return await self._deliver() if self.is_ready else _LONGEST_WAIT_S
 
     def _begin_term(self) -> None:
         """What an earlier leader, perhaps ourselves, has taken and not delivered is taken again."""
         self._term = self.partition.term
-        self._ready_at = self.timers.companion.end_offset
+        # What has no other half yet will be taken back.
+        self._ready_at = min(self.timers.companion.end_offset, self.partition.log.end_offset)
         self._put_aside.clear()
         self._names.clear()
         self._any_name = -1
@@ -206,8 +243,14 @@ class Keeper:
         applied = self.timers.applied
         while self._put_aside and self._put_aside[0][0] < applied:
             self._put_aside.popleft()
+        # What found no room in the partition's own log is taken back, and is not waited for.
+        end = min(self.partition.log.end_offset, self.timers.companion.end_offset)
+        while self._put_aside and self._put_aside[-1][0] >= end:
+            self._put_aside.pop()
         if self._names:
-            self._names = {name: offset for name, offset in self._names.items() if offset >= applied}
+            kept = ((name, min(offset, end - 1)) for name, offset in self._names.items())
+            self._names = {name: offset for name, offset in kept if offset >= applied}
+        self._any_name = min(self._any_name, end - 1)
 
     def _barrier(self) -> int:
         return min((due_ms for _, due_ms in self._put_aside), default=_FAR)
@@ -216,6 +259,8 @@ class Keeper:
         """Delivers all that is due; gives the seconds until the next is."""
         index = self.timers.index
         while not self._is_closing and self.is_ready:
+            await self.partition.beside.mend()
+            self._taken_in()
             now_ms = self._clock.now_ms()
             if index.horizon_ms < now_ms + _AHEAD_MS // 2:
                 await index.reach(now_ms + _AHEAD_MS)
@@ -241,10 +286,7 @@ class Keeper:
         }
         while names and self._may_be_cancelled(names):
             # Whoever leads raises the high watermark; until then nothing can be decided.
-            self._changed.clear()
-            if not await self.timers.take_in(self.partition.high_watermark):
-                await self._changed.wait()
-            self._taken_in()
+            await self._take_in_more()
             if self._is_closing or not self.is_ready:
                 return False
         term = self.partition.term
@@ -253,23 +295,32 @@ class Keeper:
             if self.partition.term != term or not self.is_ready or (names and self._may_be_cancelled(names)):
                 return None
             now_ms = self._clock.now_ms()
-            delivered = self._contents(entries, contents, now_ms, base_offset)
+            done = Delivered(entries[-1], now_ms, {})
+            delivered = self._contents(entries, contents, done, base_offset)
             self.delivered += len(delivered)
-            return delivery(delivered, entries[-1], now_ms, base_offset, leader_epoch)
+            self._lateness.count(entries, now_ms)
+            return delivery(delivered, done, base_offset, leader_epoch)
 
         while not await self.partition.append_pair(make):
             if self.partition.term != term or not self.is_ready:
                 return False
-            self._changed.clear()
-            if not await self.timers.take_in(self.partition.high_watermark):
-                await self._changed.wait()
-            self._taken_in()
+            await self._take_in_more()
         return True
 
+    async def _take_in_more(self) -> None:
+        self._changed.clear()
+        await self.partition.beside.mend()
+        if not await self.timers.take_in(self.partition.high_watermark):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), _BACK_OFF_S)
+        self._taken_in()
+
     def _contents(
-        self, entries: list[bytes], contents: list[bytes | None], now_ms: int, base_offset: int
+        self, entries: list[bytes], contents: list[bytes | None], done: Delivered, base_offset: int
     ) -> list[bytes]:
-        """What is delivered of what was taken; the next times of what recurs are not passed before they are known."""
+        """What is delivered of what was taken. When that is due again that recurs is noted, and not passed before that
+        is taken in.
+        """
         delivered = []
         late = self.timers.index.wheel.cancelled_late
         for entry, content in zip(entries, contents, strict=True):
@@ -287,47 +338,16 @@ class Keeper:
                 try:
                     recurrence = recurrence_in(content)
                     if recurrence is not None:
-                        self._put_aside.append((base_offset, recurrence.next_after(due_ms, now_ms)))
-                except RecurrenceError:
-                    pass  # there is no next time
+                        again_ms = done.again[entry[:PLACE_BYTES]] = recurrence.next_after(due_ms, done.now_ms)
+                        self._put_aside.append((base_offset, again_ms))
+                except RecurrenceError as error:
+                    logger.warning(
+                        "a schedule has come to its end",
+                        extra=fields(log=str(self.timers.companion.topic_partition), reason=str(error)),
+                    )
                 content = occurrence(content, due_ms)
             delivered.append(content)
         return delivered
-
-    async def _move_forward(self) -> None:
-        """Moves what waits in the older half of the companion to its end, if it is little: then that half can go."""
-        timers, companion = self.timers, self.timers.companion
-        if companion.size_bytes < timers.saving.move_from_bytes:
-            return
-        middle = (companion.start_offset + companion.end_offset) // 2
-        entries = await timers.index.below(middle, _MOVED_MESSAGES)
-        soon = self._clock.now_ms() + _SOON_MS
-        if not entries or due_of(entries[0]) < soon:
-            return
-        if sum(map(size_of, entries)) > companion.size_bytes // 8:
-            return
-        for start in range(0, len(entries), _BATCH_MESSAGES // 4):
-            if not await self._move(entries[start : start + _BATCH_MESSAGES // 4]):
-                return
-        logger.info(
-            "messages were moved to the end of the companion",
-            extra=fields(log=str(companion.topic_partition), messages=len(entries), below=middle),
-        )
-
-    async def _move(self, entries: list[bytes]) -> bool:
-        contents = await self.timers.contents(entries)
-        sound = [(entry, content) for entry, content in zip(entries, contents, strict=True) if content is not None]
-        if not sound:
-            return True
-
-        def make(base_offset: int, leader_epoch: int) -> Pair | None:
-            if not self.is_ready:
-                return None
-            self._put_aside.append((base_offset, due_of(sound[0][0])))
-            places, kept = [entry for entry, _ in sound], [content for _, content in sound]
-            return moving(places, kept, base_offset, leader_epoch)
-
-        return await self.partition.append_pair(make)
 
     def _may_be_cancelled(self, names: set[bytes | None]) -> bool:
         return self._any_name >= self.timers.applied or not names.isdisjoint(self._names)
@@ -336,6 +356,8 @@ class Keeper:
         if isinstance(error, ApiError) and self.partition.leadership is None:
             return _LONGEST_WAIT_S
         self._failure = error if isinstance(error, PenstockError) else StorageError(str(error))
+        if isinstance(error, DamagedRunError):
+            self._beginnings = _NOT_KNOWN
         # What was taken from the wheel may not be delivered.
         self._term = -1
         logger.error("timers are held up", extra=fields(log=str(self.partition.topic_partition), reason=str(error)))
@@ -360,6 +382,9 @@ class Keeper:
             logger.error(
                 "runs of timers not merged", extra=fields(log=str(self.partition.topic_partition), error=str(error))
             )
+            if isinstance(error, DamagedRunError):
+                self._beginnings = _NOT_KNOWN
+                self._changed.set()
 
     async def _end(self) -> None:
         if self._merging is not None:

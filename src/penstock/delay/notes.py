@@ -1,7 +1,9 @@
 """What the companion says beside the records that wait: what was delivered, and how transactions ended.
 
-Pure. A note of a delivery is a batch of one record: its key is the mark, its value when it was delivered. The end of a
-transaction is a copy of its marker, with the earliest due time that its records may have as timestamp.
+Pure. A note of a delivery is a batch of one record: its key is the mark; its value when it was delivered and, for each
+message that recurs and was among them, its place and when it is due again. The leader has worked that out and everybody
+else takes it from here, because brokers may not agree on the rules of a time zone. The end of a transaction is a copy
+of its marker, with the earliest due time that its records may have as timestamp.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.delay.entries import ENTRY_BYTES, due_of
+from penstock.delay.entries import ENTRY_BYTES, PLACE_BYTES, due_of
+from penstock.delay.wishes import CANCEL
 from penstock.records.batch import ASIDE_BIT, HEADER_BYTES, MAGIC, NO_TIMESTAMP, PAIRED_BIT, BatchHeader, with_header
 from penstock.records.compression import Codec, compress
 from penstock.records.records import content_of, put_content, records_block, walk
@@ -21,6 +24,7 @@ NOTE_BIT = 0x1000
 MOVED_BIT = 0x0800
 """Messages that were waiting further back in the companion."""
 _TIME = struct.Struct(">q")
+_AGAIN_BYTES = PLACE_BYTES + _TIME.size
 
 
 class Delivered(NamedTuple):
@@ -28,10 +32,13 @@ class Delivered(NamedTuple):
 
     mark: bytes
     now_ms: int
+    again: dict[bytes, int]
+    """When those that recur are due again, by their places; one that is not in it has come to its end."""
 
 
-def delivery(contents: Sequence[bytes], mark: bytes, now_ms: int, base_offset: int, leader_epoch: int) -> Pair:
+def delivery(contents: Sequence[bytes], done: Delivered, base_offset: int, leader_epoch: int) -> Pair:
     """The pair that delivers messages with these contents, and notes it; there may be none."""
+    now_ms = done.now_ms
     records: list[bytes | memoryview] = []
     for delta, content in enumerate(contents):
         put_content(records, content, 0, delta)
@@ -51,7 +58,8 @@ def delivery(contents: Sequence[bytes], mark: bytes, now_ms: int, base_offset: i
         record_count=len(contents),
     )
     said: list[bytes | memoryview] = []
-    put_content(said, content_of(mark, _TIME.pack(now_ms), ()), 0, 0)
+    again = b"".join(place + _TIME.pack(due_ms) for place, due_ms in done.again.items())
+    put_content(said, content_of(done.mark, _TIME.pack(now_ms) + again, ()), 0, 0)
     note = header._replace(attributes=ASIDE_BIT | NOTE_BIT, base_timestamp=now_ms, max_timestamp=now_ms, record_count=1)
     return Pair(
         memoryview(with_header(note, b"".join(said))),
@@ -84,10 +92,37 @@ def moving(entries: Sequence[bytes], contents: Sequence[bytes], base_offset: int
         base_sequence=-1,
         record_count=len(entries) + 1,
     )
-    empty = header._replace(
+    return Pair(memoryview(with_header(header, b"".join(records))), memoryview(with_header(_emptied(header), b"")))
+
+
+def cancelling(names: Sequence[bytes], now_ms: int, base_offset: int, leader_epoch: int) -> Pair:
+    """The pair that cancels what waits under these names; the main log's half is empty."""
+    records: list[bytes | memoryview] = []
+    for delta, name in enumerate(names):
+        put_content(records, content_of(None, None, ((CANCEL.decode(), name),)), 0, delta)
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=ASIDE_BIT,
+        last_offset_delta=len(names) - 1,
+        base_timestamp=now_ms,
+        max_timestamp=now_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=len(names),
+    )
+    return Pair(memoryview(with_header(header, b"".join(records))), memoryview(with_header(_emptied(header), b"")))
+
+
+def _emptied(header: BatchHeader) -> BatchHeader:
+    """The main log's half where nothing is due now."""
+    return header._replace(
         attributes=PAIRED_BIT, base_timestamp=NO_TIMESTAMP, max_timestamp=NO_TIMESTAMP, record_count=0
     )
-    return Pair(memoryview(with_header(header, b"".join(records))), memoryview(with_header(empty, b"")))
 
 
 def read_moved(batch: memoryview, header: BatchHeader) -> list[bytes]:
@@ -100,7 +135,12 @@ def read_moved(batch: memoryview, header: BatchHeader) -> list[bytes]:
 def read_delivered(batch: memoryview, header: BatchHeader) -> Delivered:
     record = next(walk(records_block(batch, header), header.record_count))
     assert record.key is not None and len(record.key) == ENTRY_BYTES and record.value is not None
-    return Delivered(bytes(record.key), _TIME.unpack(record.value)[0])
+    value = bytes(record.value)
+    again = {
+        value[at : at + PLACE_BYTES]: _TIME.unpack_from(value, at + PLACE_BYTES)[0]
+        for at in range(_TIME.size, len(value), _AGAIN_BYTES)
+    }
+    return Delivered(bytes(record.key), _TIME.unpack_from(value)[0], again)
 
 
 def end_of_transaction(batch: memoryview, header: BatchHeader, not_before_ms: int) -> Pair:

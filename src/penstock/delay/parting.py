@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.delay.wishes import ANY_NAME, DELAY, DELIVER_AT, DelayRules, Wish, WishError, parse_wish
+from penstock.delay.wishes import DELAY, DELIVER_AT, DelayRules, Wish, WishError, may_ask, parse_wish
 from penstock.errors import ApiError
 from penstock.records.batch import (
     ASIDE_BIT,
@@ -74,7 +74,7 @@ def plan(batch: memoryview, now_ms: int, rules: DelayRules) -> Plan | None:
         block = records_block(batch, header)
     except ApiError:
         return None
-    if ANY_NAME.search(block) is None:
+    if not may_ask(block):
         return None
     staying: list[RecordView] = []
     waiting: list[Waiting] = []

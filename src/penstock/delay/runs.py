@@ -7,8 +7,8 @@
     uint32  width
     uint32  crc-32c of the directory and the three fields above
 
-The directory is in memory while the run is open. A run is made in a thread, written aside, synced and renamed; it
-counts once the state of the index names it.
+The directory is in memory. The file is open only while something is read from it: thousands of partitions have several
+runs each. A run is made in a thread, written aside, synced and renamed; it counts once the state of the index names it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ _FOOTER_BYTES = _FIELDS.size + _CRC.size
 _NO_BASE = (1 << 63) - 1
 
 
+class DamagedRunError(StorageError):
+    """A run is not what it was: the index has to be made anew."""
+
+
 class Layout(NamedTuple):
     """What an item of a run looks like."""
 
@@ -41,21 +45,21 @@ class Layout(NamedTuple):
 
 
 class Run:
-    """One run, open for reading; calls may wait for the disk."""
+    """One run; calls may wait for the disk. Who has begun to read goes on, though the file may be removed meanwhile."""
 
-    __slots__ = ("_crcs", "_file", "_firsts", "_width", "count", "last", "lowest_base", "path")
+    __slots__ = ("_crcs", "_files", "_firsts", "_width", "count", "last", "lowest_base", "path")
 
     def __init__(
-        self, path: Path, file: File, width: int, count: int, lowest_base: int, firsts: list[bytes], crcs: list[int]
+        self, files: Files, path: Path, width: int, count: int, lowest_base: int, firsts: list[bytes], crcs: list[int]
     ) -> None:
         self.path = path
         self.count = count
         self.lowest_base = lowest_base
-        self._file = file
+        self._files = files
         self._width = width
         self._firsts = firsts
         self._crcs = crcs
-        self.last = self.split(self.block(len(firsts) - 1))[-1] if firsts else b""
+        self.last = self.split(self.block(self._open(), len(firsts) - 1))[-1] if firsts else b""
 
     def count_between(self, low: bytes, high: bytes) -> int:
         """How many items there are about, and not more; without a look at the disk."""
@@ -66,21 +70,45 @@ class Run:
 
     def between(self, low: bytes, high: bytes) -> Iterator[memoryview]:
         """The items from `low` on and below `high`, in order, in pieces; both may be the beginnings of items."""
-        for number in range(max(0, bisect_left(self._firsts, low) - 1), bisect_left(self._firsts, high)):
-            block = memoryview(self.block(number))
+        numbers = range(max(0, bisect_left(self._firsts, low) - 1), bisect_left(self._firsts, high))
+        file = self._open() if numbers else None
+        for number in numbers:
+            assert file is not None
+            block = memoryview(self.block(file, number))
             first, last = self._find(block, low), self._find(block, high)
             if first < last:
                 yield block[first * self._width : last * self._width]
+
+    def of_each(self, ranges: Iterable[tuple[bytes, bytes]]) -> Iterator[list[bytes]]:
+        """The items of several ranges, as `between` has them, which come in order; no block is read twice."""
+        file, last, block = self._open(), -1, memoryview(b"")
+        for low, high in ranges:
+            found: list[bytes] = []
+            for number in range(max(0, bisect_left(self._firsts, low) - 1), bisect_left(self._firsts, high)):
+                if number != last:
+                    last, block = number, memoryview(self.block(file, number))
+                first, end = self._find(block, low), self._find(block, high)
+                found += self.split(bytes(block[first * self._width : end * self._width]))
+            yield found
+
+    def items(self, low: bytes = b"") -> Iterator[list[bytes]]:
+        """All items in order, a block at a time, from the block on that has `low` in it."""
+        file = self._open()
+        for number in range(max(0, bisect_left(self._firsts, low) - 1), len(self._firsts)):
+            yield self.split(self.block(file, number))
 
     @property
     def blocks(self) -> int:
         return len(self._firsts)
 
-    def block(self, number: int) -> bytes:
+    def _open(self) -> File:
+        return self._files.open_to_read(self.path)
+
+    def block(self, file: File, number: int) -> bytes:
         size = min(BLOCK_ITEMS, self.count - number * BLOCK_ITEMS) * self._width
-        found = self._file.read(number * BLOCK_ITEMS * self._width, size)
+        found = file.read(number * BLOCK_ITEMS * self._width, size)
         if crc32c(found) != self._crcs[number]:
-            raise StorageError(f"block {number} of {self.path.name} is damaged")
+            raise DamagedRunError(f"block {number} of {self.path.name} is damaged")
         return found
 
     def split(self, block: bytes) -> list[bytes]:
@@ -131,20 +159,20 @@ def write_run(files: Files, path: Path, layout: Layout, chunks: Iterable[Sequenc
     file.sync()
     files.rename(aside, path)
     files.sync_folder(path.parent)
-    return Run(path, file, width, count, lowest, firsts, crcs)
+    return Run(files, path, width, count, lowest, firsts, crcs)
 
 
 def open_run(files: Files, path: Path, layout: Layout) -> Run:
     """A run that was written before; StorageError if it is not what it was."""
     try:
-        file = files.open(path)
+        file = files.open_to_read(path)
         size = file.size()
         end = file.read(max(0, size - _FOOTER_BYTES), _FOOTER_BYTES)
         if len(end) == _FOOTER_BYTES:
             count, _, width = _FIELDS.unpack_from(end)
             if width == layout.width and 0 <= count * width <= size - _FOOTER_BYTES:
                 directory = file.read(count * width, size - count * width)
-                run = _from_directory(path, file, width, directory)
+                run = _from_directory(files, path, width, directory)
                 if run is not None:
                     return run
     except OSError as error:
@@ -152,7 +180,7 @@ def open_run(files: Files, path: Path, layout: Layout) -> Run:
     raise StorageError(f"{path.name} is no run, or damaged")
 
 
-def _from_directory(path: Path, file: File, width: int, directory: bytes) -> Run | None:
+def _from_directory(files: Files, path: Path, width: int, directory: bytes) -> Run | None:
     (crc,) = _CRC.unpack_from(directory, len(directory) - _CRC.size)
     if crc32c(directory[: -_CRC.size]) != crc:
         return None
@@ -163,32 +191,27 @@ def _from_directory(path: Path, file: File, width: int, directory: bytes) -> Run
         crcs.append(_CRC.unpack_from(directory, at + width)[0])
     if len(firsts) != -(-count // BLOCK_ITEMS):
         return None
-    return Run(path, file, width, count, lowest, firsts, crcs)
+    return Run(files, path, width, count, lowest, firsts, crcs)
 
 
-def merged(runs: Sequence[Run]) -> Iterator[list[bytes]]:
-    """The items of several runs in order, piece by piece; equal ones once.
+def merged(sources: Iterable[Iterator[list[bytes]]]) -> Iterator[list[bytes]]:
+    """The items of several sources, each of which gives its own in order, in order and piece by piece; equal ones once.
 
     In small pieces, because sorting one holds up the event loop: at most a block of each run at a time.
     """
-    numbers = [0] * len(runs)
-    waiting: list[list[bytes]] = [[] for _ in runs]
+    left = [(source, items) for source in sources if (items := next(source, []))]
     last = b""
-    while True:
-        boundary: bytes | None = None
-        for index, run in enumerate(runs):
-            if not waiting[index] and numbers[index] < run.blocks:
-                waiting[index] = run.split(run.block(numbers[index]))
-                numbers[index] += 1
-            if waiting[index] and numbers[index] < run.blocks:
-                boundary = min(boundary or waiting[index][-1], waiting[index][-1])
+    while left:
+        boundary = min(items[-1] for _, items in left)
         chunk: list[bytes] = []
-        for index, items in enumerate(waiting):
-            end = len(items) if boundary is None else bisect_right(items, boundary)
+        kept_back: list[tuple[Iterator[list[bytes]], list[bytes]]] = []
+        for source, items in left:
+            end = bisect_right(items, boundary)
             chunk += items[:end]
-            waiting[index] = items[end:]
-        if not chunk:
-            return
+            rest = items[end:] or next(source, [])
+            if rest:
+                kept_back.append((source, rest))
+        left = kept_back
         chunk.sort()
         kept = []
         for item in chunk:

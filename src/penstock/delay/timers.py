@@ -7,17 +7,16 @@ After a crash the index is as it was saved, and the companion is read on from th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from penstock.delay.contents import Cancels, Change, Waits, changes, hash_of, name_in, recurrence_in
-from penstock.delay.dueindex import DueIndex
-from penstock.delay.entries import at_due, delayed_to, due_of, unpack
+from penstock.delay.contents import Change, Waits, changes, hash_of, name_in
+from penstock.delay.dueindex import DueIndex, InRuns
+from penstock.delay.entries import PLACE_BYTES, at_due, delayed_to, due_of, is_named, unpack
 from penstock.delay.indexfiles import SAVE_AFTER
 from penstock.delay.notes import MOVED_BIT, NOTE_BIT, read_delivered, read_moved
-from penstock.delay.recurrence import RecurrenceError
 from penstock.logs import fields
 from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
 from penstock.records.control import read_marker
@@ -96,13 +95,13 @@ class Timers:
             self._saved_ms = now_ms
         is_large = self.index.fresh >= self.saving.entries or self._read_bytes >= self.saving.bytes
         is_old = now_ms - self._saved_ms >= self.saving.every_ms
-        if not self._read_bytes or not (is_large or is_old):
-            return False
-        await self.save()
+        is_due = bool(self._read_bytes) and (is_large or is_old)
+        if is_due:
+            await self.save()
         if is_old:
             self._saved_ms = now_ms
             await self._trim()
-        return True
+        return is_due
 
     async def save(self) -> None:
         """What the index has must not outlive a power loss longer than the logs that it is made from."""
@@ -116,6 +115,7 @@ class Timers:
             )
 
     async def _trim(self) -> None:
+        """Lets go what nobody waits for, as far as the index on disk does not need it to be read again."""
         starts = [self.applied, *(start for start, _ in self.open.values())]
         lowest = self.index.lowest_base
         start = min(starts) if lowest is None else min(lowest, *starts)
@@ -139,19 +139,14 @@ class Timers:
             marker = read_marker(batch, header)
             _, held = self.open.pop(header.producer_id, (0, []))
             if marker is not None and marker.committed:
-                for change in held:
-                    await self._change(change, header.base_timestamp)
+                await self._change(held, header.base_timestamp)
         elif header.attributes & MOVED_BIT:
             await self._moved(batch, header, position)
         elif header.is_transactional:
             _, held = self.open.setdefault(header.producer_id, (header.base_offset, []))
             held += changes(batch, header, position)
         else:
-            for change in changes(batch, header, position):
-                if isinstance(change, Waits) and change.name is None:
-                    self.index.add(change.entry)
-                else:
-                    await self._change(change, 0)
+            await self._change(list(changes(batch, header, position)), 0)
 
     async def _read_open(self) -> None:
         """Reads again what the transactions have sent that were open when the index was saved."""
@@ -166,57 +161,52 @@ class Timers:
                     held += changes(batch, header, position)
                 offset = header.next_offset
 
-    async def _change(self, change: Change, not_before_ms: int) -> None:
-        if isinstance(change, Cancels):
-            await self._cancel(change.name)
-            return
-        entry, name = change
-        if due_of(entry) < not_before_ms:
-            entry = delayed_to(entry, not_before_ms)
-        if name is None:
-            self.index.add(entry)
-        else:
-            await self._cancel(name)
-            self.index.add(entry, hash_of(name))
+    async def _change(self, found: Sequence[Change], not_before_ms: int) -> None:
+        """Changes the index; nothing is due before a time."""
+        # Asked for all at once: each would cost a thread, and several reads, of its own.
+        in_runs = await self.index.in_runs(hash_of(change.name) for change in found if change.name is not None)
+        for change in found:
+            if change.name is not None:
+                await self._cancel(change.name, in_runs)
+            if isinstance(change, Waits):
+                entry, name = change
+                if due_of(entry) < not_before_ms:
+                    entry = delayed_to(entry, not_before_ms)
+                self.index.add(entry, None if name is None else hash_of(name))
 
-    async def _cancel(self, name: bytes) -> None:
+    async def _cancel(self, name: bytes, in_runs: InRuns) -> None:
         """Cancels what waits under a name."""
-        candidates = await self.index.named(hash_of(name))
-        for entry, content in zip(candidates, await self.contents(candidates), strict=True):
-            if content is not None and name_in(content) == name:
-                self.index.cancel(entry)
+        id_hash = hash_of(name)
+        candidates = self.index.named(id_hash, in_runs)
+        if candidates:
+            for entry, content in zip(candidates, await self.contents(candidates), strict=True):
+                if content is not None and name_in(content) == name:
+                    self.index.cancel(entry, id_hash)
 
     async def _moved(self, batch: memoryview, header: BatchHeader, position: int) -> None:
         """Messages go on waiting at another place, unless they no longer wait."""
         found = list(changes(batch, header, position))[1:]
         for entry, change in zip(read_moved(batch, header), found, strict=True):
             if isinstance(change, Waits) and await self.index.is_waiting(entry):
-                self.index.cancel(entry)
-                name = change.name
-                self.index.add(delayed_to(change.entry, due_of(entry)), None if name is None else hash_of(name))
+                id_hash = None if change.name is None else hash_of(change.name)
+                self.index.cancel(entry, id_hash)
+                self.index.add(delayed_to(change.entry, due_of(entry)), id_hash)
         self.index.has_moved = True
 
     async def _delivered(self, batch: memoryview, header: BatchHeader) -> None:
-        mark, now_ms = read_delivered(batch, header)
+        done = read_delivered(batch, header)
         recurring: list[bytes] = []
-        while not await self.index.reach(due_of(mark) + 1):
+        while not await self.index.reach(due_of(done.mark) + 1):
             # More than the wheel should have: what lies before the mark is passed step by step.
             recurring += self.index.passed(at_due(self.index.horizon_ms))
-        recurring += self.index.passed(mark)
-        for entry, content in zip(recurring, await self.contents(recurring), strict=True):
-            if content is None:
-                continue
-            try:
-                recurrence = recurrence_in(content)
-                if recurrence is not None:
-                    name = name_in(content)
-                    again = delayed_to(entry, recurrence.next_after(due_of(entry), now_ms))
-                    self.index.add(again, None if name is None else hash_of(name))
-            except RecurrenceError as error:
-                logger.warning(
-                    "a schedule has come to its end",
-                    extra=fields(log=str(self.companion.topic_partition), reason=str(error)),
-                )
+        recurring += self.index.passed(done.mark)
+        again = [entry for entry in recurring if entry[:PLACE_BYTES] in done.again]
+        named = [entry for entry in again if is_named(entry)]
+        contents = dict(zip(named, await self.contents(named), strict=True))
+        for entry in again:
+            content = contents.get(entry)
+            name = None if content is None else name_in(content)
+            self.index.add(delayed_to(entry, done.again[entry[:PLACE_BYTES]]), None if name is None else hash_of(name))
 
 
 def batches_in(found: Slice) -> Iterator[tuple[memoryview, BatchHeader, int]]:

@@ -7,10 +7,19 @@ Pure. It holds all entries of an index below its horizon and above what was take
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections import deque
+from typing import NamedTuple
 
 from penstock.delay.entries import ENTRY_BYTES, NOTHING_DELIVERED, PLACE_BYTES, due_of, is_cancel, recurs, size_of
 
 _SECOND_MS = 1000
+
+
+class Passed(NamedTuple):
+    """What was delivered up to a mark."""
+
+    messages: int
+    recurring: list[bytes]
 
 
 class Wheel:
@@ -29,6 +38,8 @@ class Wheel:
         """The message that the last entry taken has cancelled."""
         self._recurring: list[bytes] = []
         """Those that recur and were taken, in order, until `passed` asks for them."""
+        self._takes: deque[tuple[bytes, int]] = deque()
+        """What was taken and is not passed: up to which entry, and how many messages."""
         self.cancelled_late: set[bytes] = set()
         """Messages that were taken and then cancelled, until they are passed."""
 
@@ -79,32 +90,47 @@ class Wheel:
             if self._pass(entry):
                 taken.append(entry)
                 size += size_of(entry)
+        if taken:
+            self._takes.append((taken[-1], len(taken)))
         return taken
 
     def cancel_taken(self, entry: bytes) -> None:
         """A message that was taken, and is not delivered yet, is not delivered at all."""
+        if entry[:PLACE_BYTES] in self.cancelled_late:
+            return
         self.cancelled_late.add(entry[:PLACE_BYTES])
+        for at, (last, count) in enumerate(self._takes):
+            if entry <= last:
+                self._takes[at] = (last, count - 1)
+                break
         self._recurring = [other for other in self._recurring if other[:PLACE_BYTES] != entry[:PLACE_BYTES]]
 
-    def passed(self, mark: bytes) -> list[bytes]:
-        """Everything up to `mark` was delivered: it is taken, and those of it that recur are given."""
+    def passed(self, mark: bytes) -> Passed:
+        """Everything up to `mark` was delivered: it is taken, and those of it that recur are given.
+
+        It is where a take ended, or lies behind all of them.
+        """
+        count = 0
+        while self._takes and self._takes[0][0] <= mark:
+            count += self._takes.popleft()[1]
         if mark > self.mark:
-            self.take_to(mark)
+            count += self._take_to(mark)
             self.mark = mark
         if self.cancelled_late:
             self.cancelled_late = {place for place in self.cancelled_late if place > mark[:PLACE_BYTES]}
-        count = bisect_right(self._recurring, mark)
-        recurring, self._recurring = self._recurring[:count], self._recurring[count:]
-        return recurring
+        recurring = bisect_right(self._recurring, mark)
+        found, self._recurring = self._recurring[:recurring], self._recurring[recurring:]
+        return Passed(count, found)
 
-    def take_to(self, mark: bytes) -> None:
+    def _take_to(self, mark: bytes) -> int:
+        """Takes all up to `mark`; gives how many messages that were."""
+        count = 0
         while True:
             self._turn()
             if self._at == len(self._current) or self._current[self._at] > mark:
-                return
+                return count
             end = bisect_right(self._current, mark, lo=self._at)
-            for entry in self._current[self._at : end]:
-                self._pass(entry)
+            count += sum(map(self._pass, self._current[self._at : end]))
             self._at = end
 
     def _pass(self, entry: bytes) -> bool:

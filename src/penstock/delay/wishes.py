@@ -11,8 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.config.delay import NO_CAP, parse_duration
-from penstock.delay.recurrence import Recurrence, RecurrenceError, parse_recurrence
+from stringzilla import find
+
+from penstock.config.delay import NO_CAP
+from penstock.durations import parse_duration
+from penstock.recurrence import Recurrence, RecurrenceError, parse_recurrence
 
 DELAY = b"penstock-delay"
 DELIVER_AT = b"penstock-deliver-at"
@@ -20,8 +23,8 @@ SCHEDULE = b"penstock-schedule"
 TIMER_ID = b"penstock-timer-id"
 CANCEL = b"penstock-cancel"
 NAMES = frozenset({DELAY, DELIVER_AT, SCHEDULE, TIMER_ID, CANCEL})
-ANY_NAME = re.compile(rb"penstock-(?:de(?:lay|liver-at)|schedule|timer-id|cancel)")
-"""Whether bytes may hold one of the headers."""
+_SHARED = b"penstock-"
+"""How all of them begin, and the headers that are of no concern here."""
 
 MAX_DUE_MS = (1 << 48) - 1
 MAX_TIMER_ID_BYTES = 255
@@ -55,6 +58,11 @@ class Wish(NamedTuple):
     def waits(self, now_ms: int) -> bool:
         """Whether the record goes to the companion: it is for later, or others that wait there are concerned."""
         return self.due_ms > now_ms or self.timer_id is not None or self.cancels is not None
+
+
+def may_ask(block: memoryview) -> bool:
+    """Whether records that are not compressed may have one of the headers. Every batch is searched for them."""
+    return find(block, _SHARED) >= 0 and any(find(block, name) >= 0 for name in NAMES)
 
 
 def parse_wish(headers: Iterable[Named], now_ms: int, rules: DelayRules) -> Wish | None:

@@ -69,6 +69,11 @@ class Beside:
         return min(self._main.start_offset, companion.start_offset)
 
     @property
+    def size_bytes(self) -> int:
+        """What both logs occupy."""
+        return self._main.size_bytes + (0 if self.companion is None else self.companion.size_bytes)
+
+    @property
     def can_write(self) -> bool:
         """Whether both logs take what is appended. The companion may not be written to for a long time, and then does
         not find out that there is room again.
@@ -81,9 +86,21 @@ class Beside:
         """Whether there is room to speak of for both logs."""
         return _has_room(self._main) and (self.companion is None or _has_room(self.companion))
 
+    @property
+    def is_torn(self) -> bool:
+        """Whether the companion has halves of batches for which the other log had no room. They must be gone before
+        anything else is appended there: what lies at their offsets would be taken for their other half.
+        """
+        return self.companion is not None and self.companion.end_offset > self._main.end_offset
+
+    async def mend(self) -> None:
+        """Returns when both logs can be appended to; nothing may be awaited between this and the append."""
+        while self.is_torn:
+            await self.ensure()
+
     async def ensure(self) -> Log:
         """The companion, ready to take the other half of what is appended next."""
-        if self.companion is not None and self.companion.end_offset <= self._main.end_offset:
+        if self.companion is not None and not self.is_torn:
             return self.companion
         # A task of its own: whoever waits may be cancelled, what was begun is brought to its end.
         making = asyncio.get_running_loop().create_task(self._ensure(), name=f"companion {self._main.topic_partition}")
@@ -101,8 +118,7 @@ class Beside:
                     await companion.begin_at(main.end_offset)
                 main.sync_after(companion)
                 self.companion = companion
-            if self.companion.end_offset > main.end_offset:
-                # Halves of batches that failed.
+            if self.is_torn:
                 await self.companion.cut(main.end_offset)
         return self.companion
 
@@ -111,6 +127,7 @@ class Beside:
 
     async def append_as_is(self, batches: memoryview) -> None:
         """Takes over what a leader sent, halves of pairs included."""
+        await self.mend()
         own, aside = _sorted_out(batches)
         if aside:
             companion = await self.ensure()

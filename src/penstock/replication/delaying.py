@@ -29,6 +29,16 @@ class Delaying(Protocol):
         """The partition has a companion."""
         ...
 
+    async def give_up_names(self, partition: Partition, batch: memoryview) -> None:
+        """What waits in a partition under a name that a batch gives or cancels no longer does, though the batch goes
+        elsewhere.
+        """
+        ...
+
+    async def gone(self, partition: Partition) -> None:
+        """Returns when nothing of a partition that has gone is used any more."""
+        ...
+
 
 class _NoDelays:
     """Nothing is ever delayed: topics that only brokers write to."""
@@ -43,6 +53,12 @@ class _NoDelays:
         return
 
     def look_after(self, partition: Partition) -> None:
+        return
+
+    async def give_up_names(self, partition: Partition, batch: memoryview) -> None:
+        return
+
+    async def gone(self, partition: Partition) -> None:
         return
 
 

@@ -157,6 +157,8 @@ class Partition:
             self.check_leads()
             await self._prepare_companion()
         await log.admit()
+        if self.beside.is_torn:
+            await self.beside.mend()
         epoch, term = self.check_leads().epoch, self.term
         try:
             appended = await log.append(batch, epoch, guard=guard, is_own=is_own, part=part)
@@ -178,6 +180,7 @@ class Partition:
         if self.beside.companion is not None:
             await self._prepare_companion()
         await self.log.admit()
+        await self.beside.mend()
         epoch, term = self.check_leads().epoch, self.term
         appended = await self.log.append_marker(
             producer_id,
@@ -198,6 +201,7 @@ class Partition:
         companion = await self.beside.ensure()
         await companion.admit()
         await self.log.admit()
+        await self.beside.mend()
         epoch, term = self.check_leads().epoch, self.term
         pair = make(self.log.end_offset, epoch)
         if pair is None:
@@ -308,6 +312,17 @@ class Partition:
         """The partition leaves this broker: whoever waits has to look again."""
         self.is_gone = True
         self._end_role()
+
+    async def give_up_names(self, batch: memoryview, acks: int) -> None:
+        """For a batch that goes to the partition that has taken the place of this one: what waits here under a name
+        that it gives or cancels is not delivered.
+        """
+        end, term = self.log.end_offset, self.term
+        if self.beside.companion is None or self.leadership is None:
+            return
+        await self._delaying.give_up_names(self, batch)
+        if acks == ALL_IN_SYNC and self.log.end_offset > end:
+            await self.acknowledged(self.log.end_offset - 1, term)
 
     def has_companion(self) -> None:
         """A leader has sent halves of batches: what waits in them is looked after from now on."""

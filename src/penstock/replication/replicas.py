@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 
 from penstock.cluster.metadata import MetadataImage, TopicImage
+from penstock.cluster.timer_topics import name_of, timer_topic
 from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code, StorageError
 from penstock.ids import BrokerId, TopicId, TopicPartition, companion_of
@@ -24,6 +25,8 @@ from penstock.storage.companions import companion_config
 from penstock.storage.contract import Engine, Log
 
 logger = logging.getLogger(__name__)
+
+_TOPIC_ID_BYTES = 16
 
 Effective = Callable[[TopicImage, MetadataImage], TopicConfig]
 RoleCallback = Callable[[Partition], None]
@@ -110,9 +113,20 @@ class Replicas:
                 return partition
         raise self._why_not(topic, index)
 
+    def here(self, at: TopicPartition) -> Partition | None:
+        """The partition, if this broker has it."""
+        return self._partitions.get(at.topic, {}).get(at.partition)
+
     def topic_of(self, topic_id: bytes) -> str | None:
         """The name behind a topic id."""
         return self._names_by_id.get(topic_id)
+
+    def seen_of(self, topic_id: bytes) -> str | None:
+        """The name behind the id of a topic as clients see them: one that shows what waits in another has one too."""
+        name = self._names_by_id.get(topic_id)
+        if name is None and len(topic_id) == _TOPIC_ID_BYTES:
+            name = name_of(TopicId(bytes=topic_id), lambda base: self._names_by_id.get(base.bytes))
+        return name
 
     def change(self, old: MetadataImage, new: MetadataImage) -> None:
         """Takes a new image; what it asks for is done in the background, in order."""
@@ -189,6 +203,7 @@ class Replicas:
     async def _let_go(self, partition: Partition) -> None:
         partition.go()
         self._tell(partition)
+        await self._delaying.gone(partition)
         for at in (partition.topic_partition, companion_of(partition.topic_partition)):
             for engine in self._engines.values():
                 if at in engine.logs:
@@ -238,6 +253,9 @@ class Replicas:
 
     def _why_not(self, topic: str, index: int) -> ApiError:
         known = self._image.topics.get(topic) if self._image else None
+        if (shown := timer_topic(topic)) is not None:
+            reason = f"{topic} shows what waits in {shown.base} and can only be read: send to {shown.base}"
+            return ApiError(Code.INVALID_TOPIC_EXCEPTION, reason)
         if known is not None and known.view_of is not None:
             reason = f"{topic} is a view of {known.view_of} and has no log of its own: send to {known.view_of}"
             return ApiError(Code.INVALID_TOPIC_EXCEPTION, reason)
