@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stringzilla import find
+
 from penstock.errors import ApiError
 from penstock.records.batch import CODEC_MASK, HEADER_BYTES, BatchHeader, read_header
 from penstock.records.records import MalformedRecordError, rebuilt, records_block
@@ -130,11 +132,11 @@ def _candidates(block: bytes, count: int, matcher: Matcher) -> Iterable[Span]:
         return spans(block, count)
     positions: list[int] = []
     for tag in matcher.needs_one_of:
-        position = block.find(tag)
+        position = find(block, tag)
         while position >= 0:
             positions.append(position)
             if len(positions) > count:
                 return spans(block, count)  # a common word: nearly all would be taken apart anyway
-            position = block.find(tag, position + 1)
+            position = find(block, tag, position + 1)
     positions.sort()
     return spans_around(block, positions)
