@@ -9,7 +9,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from penstock.broker.archive_hold import ArchiveHold
 from penstock.broker.coordinators import Coordinators
+from penstock.broker.delay_metrics import register_delays
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.families import Collaborators, Families
 from penstock.broker.group_metrics import GroupReadings
@@ -135,10 +137,6 @@ class Broker:
             self._closers.append(strays.close)
             strays.start()
 
-        upkeep = Upkeep(replicas, config.log)
-        self._closers.append(upkeep.close)
-        upkeep.start()
-
         requests = RequestMetrics({api.key: api.name for api in apis.APIS.values()})
         in_sync = InSyncKeeper(
             lambda: replicas,
@@ -149,7 +147,7 @@ class Broker:
         )
         self._closers.append(in_sync.close)
         fetch_handler = FetchHandler(
-            replicas, catalogue, config.limits, self._clock, partial(_nearest, controller), in_sync.look_soon
+            replicas, catalogue, delays, config.limits, self._clock, partial(_nearest, controller), in_sync.look_soon
         )
         peers = Peers(broker_id, lambda: controller.image)
         self._closers.append(peers.close)
@@ -162,6 +160,7 @@ class Broker:
                 controller=controller,
                 replicas=replicas,
                 catalogue=catalogue,
+                delays=delays,
                 coordinators=coordinators,
                 clock=self._clock,
             )
@@ -196,6 +195,10 @@ class Broker:
         self._closers.append(caretaker.close)
         await caretaker.start()
         readers = Readers(broker_id, controller, coordinators, peers)
+        archive = ArchiveHold(readers)
+        upkeep = Upkeep(replicas, archive, config.log)
+        self._closers.append(upkeep.close)
+        upkeep.start()
         retirement = Retirement(controller, replicas, catalogue, readers, config.log.retention_check_ms)
         self._closers.append(retirement.close)
         retirement.start()
@@ -207,7 +210,12 @@ class Broker:
         metrics = Metrics(requests)
         _register_metrics(metrics, listener, fetch_handler, replicas, segmented)
         _register_views(metrics, catalogue.effort)
-        metrics.register_counter("penstock_delayed_delivered", "Delayed messages delivered.", lambda: delays.delivered)
+        register_delays(metrics, delays)
+        metrics.register_counter(
+            "penstock_archive_lost_bytes",
+            "Bytes deleted by retention that no archive has.",
+            lambda: archive.lost_bytes,
+        )
         GroupReadings(coordinators.groups, controller, replicas, catalogue, config.groups.lag_series).register(metrics)
         http = HttpServer(*config.broker.http, metrics.exposition, self._health, self._ready)
         self._closers.append(http.close)

@@ -14,17 +14,21 @@ from penstock.broker.metrics import (
     REQUEST_BYTES,
     RESPONSE_BYTES,
     SECONDS,
+    Counted,
     LabelledValue,
     Series,
 )
 
 
 def render(
-    rows: Sequence[tuple[str, Sequence[float]]], readings: Sequence[tuple[Series, Sequence[LabelledValue]]]
+    rows: Sequence[tuple[str, Sequence[float]]],
+    readings: Sequence[tuple[Series, Sequence[LabelledValue]]],
+    histograms: Sequence[Counted],
 ) -> bytes:
     """Requests by API, the values that were read, and the process."""
     registry = CollectorRegistry()
     registry.register(_Families([_family(series, values) for series, values in readings]))
+    registry.register(_Families([_histogram(*counted) for counted in histograms]))
     registry.register(_Families(_request_families(rows)))
     ProcessCollector(registry=registry)
     return generate_latest(registry)
@@ -58,7 +62,7 @@ def _request_families(rows: Sequence[tuple[str, Sequence[float]]]) -> Iterator[M
     sent = CounterMetricFamily("penstock_response_bytes", "Bytes of answers.", labels=label)
     errors = CounterMetricFamily("penstock_request_errors", "Requests answered with an error code.", labels=label)
     for name, row in rows:
-        buckets, total = _cumulated(row)
+        buckets, total = _cumulated(LATENCY_BOUNDS, row)
         requests.add_metric([name], total)
         seconds.add_metric([name], buckets, row[SECONDS])
         received.add_metric([name], row[REQUEST_BYTES])
@@ -67,10 +71,16 @@ def _request_families(rows: Sequence[tuple[str, Sequence[float]]]) -> Iterator[M
     yield from (requests, seconds, received, sent, errors)
 
 
-def _cumulated(row: Sequence[float]) -> tuple[list[tuple[str, float]], float]:
+def _histogram(name: str, documentation: str, bounds: Sequence[float], counts: Sequence[int], total: float) -> Metric:
+    family = HistogramMetricFamily(name, documentation)
+    family.add_metric([], _cumulated(bounds, counts)[0], total)
+    return family
+
+
+def _cumulated(bounds: Sequence[float], row: Sequence[float]) -> tuple[list[tuple[str, float]], float]:
     total = 0.0
     buckets = []
-    for bound, count in zip((*map(str, LATENCY_BOUNDS), "+Inf"), row, strict=False):
+    for bound, count in zip((*map(str, bounds), "+Inf"), row, strict=False):
         total += count
         buckets.append((bound, total))
     return buckets, total

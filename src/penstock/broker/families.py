@@ -17,6 +17,7 @@ from penstock.broker.dispatch import MessageHandler
 from penstock.clock import Clock
 from penstock.cluster.controller import Controller
 from penstock.config.loader import Loaded
+from penstock.delay.delays import Delays
 from penstock.ids import BrokerId
 from penstock.protocol import apis
 from penstock.protocol.apis import Api
@@ -33,6 +34,7 @@ class Collaborators:
     controller: Controller
     replicas: Replicas
     catalogue: Catalogue
+    delays: Delays
     coordinators: Coordinators
     clock: Clock
 
@@ -128,7 +130,7 @@ def _configs(given: Collaborators) -> Mapping[Api, MessageHandler]:
 def _offsets(given: Collaborators) -> Mapping[Api, MessageHandler]:
     from penstock.broker.handlers.offsets import OffsetHandlers
 
-    handlers = OffsetHandlers(given.replicas, given.catalogue, given.loaded.config.broker.data)
+    handlers = OffsetHandlers(given.replicas, given.catalogue, given.delays, given.loaded.config.broker.data)
     return {
         apis.LIST_OFFSETS: handlers.list_offsets,
         apis.OFFSET_FOR_LEADER_EPOCH: handlers.offset_for_leader_epoch,

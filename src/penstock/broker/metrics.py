@@ -16,6 +16,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from penstock.logs import fields
 
@@ -37,6 +38,9 @@ ERRORS = SECONDS + 3
 
 # Label values in order, and the value that they have now.
 LabelledValue = tuple[Sequence[str], float]
+
+# A histogram as it is now: name, documentation, bounds, counts, sum.
+Counted = tuple[str, str, Sequence[float], Sequence[int], float]
 
 
 class RequestMetrics:
@@ -75,12 +79,23 @@ class Series:
     is_counter: bool
 
 
+class Histogram(Protocol):
+    """Values counted by somebody else, in buckets."""
+
+    bounds: Sequence[float]
+    counts: list[int]
+    """One for each bound, not added up, and one for what is above all of them."""
+    total: float
+    """The sum of all values."""
+
+
 class Metrics:
     """Everything a scrape shows: requests, the values registered here, and the process."""
 
     def __init__(self, requests: RequestMetrics) -> None:
         self._requests = requests
         self._series: dict[str, Series] = {}
+        self._histograms: dict[str, tuple[str, Histogram]] = {}
 
     def register_gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         """One value that goes up and down."""
@@ -100,6 +115,10 @@ class Metrics:
         """One value that only goes up; `_total` is added to its name."""
         self._register(Series(name, documentation, (), lambda: [((), read())], is_counter=True))
 
+    def register_histogram(self, name: str, documentation: str, histogram: Histogram) -> None:
+        """Values that are counted in buckets."""
+        self._histograms[name] = (documentation, histogram)
+
     async def exposition(self) -> bytes:
         """All values now, in Prometheus' text format."""
         readings: list[tuple[Series, list[LabelledValue]]] = []
@@ -109,7 +128,11 @@ class Metrics:
             except Exception:
                 # One value that cannot be had must not hide the others.
                 log.exception("a metric could not be read", extra=fields(metric=series.name))
-        return await asyncio.to_thread(_render, self._requests.rows(), readings)
+        histograms = [
+            (name, text, tuple(found.bounds), tuple(found.counts), found.total)
+            for name, (text, found) in self._histograms.items()
+        ]
+        return await asyncio.to_thread(_render, self._requests.rows(), readings, histograms)
 
     def _register(self, series: Series) -> None:
         if series.name in self._series:
@@ -117,8 +140,12 @@ class Metrics:
         self._series[series.name] = series
 
 
-def _render(rows: list[tuple[str, list[float]]], readings: Sequence[tuple[Series, Sequence[LabelledValue]]]) -> bytes:
+def _render(
+    rows: list[tuple[str, list[float]]],
+    readings: Sequence[tuple[Series, Sequence[LabelledValue]]],
+    histograms: Sequence[Counted],
+) -> bytes:
     """In a thread; loaded at the first scrape, because a broker is to be ready before that."""
     from penstock.broker.exposition import render
 
-    return render(rows, readings)
+    return render(rows, readings, histograms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from penstock.broker.coordinators import Coordinators
 from penstock.broker.peers import Peers
@@ -11,6 +11,7 @@ from penstock.cluster.metadata import OFFSETS_TOPIC
 from penstock.errors import PeerError
 from penstock.ids import BrokerId, TopicPartition
 from penstock.protocol.apis import LIST_GROUPS, OFFSET_FETCH
+from penstock.replication.placement import partition_for
 
 _LIST_VERSION = 5
 _FETCH_VERSION = 8
@@ -39,13 +40,25 @@ class Readers:
             found |= part
         return found
 
+    async def committed_by(self, group: str, at: TopicPartition) -> int | None:
+        """The committed offset of one group; None if it has none, or that cannot be said now."""
+        topic = self._controller.image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return None
+        leader = topic.partitions[partition_for(group, len(topic.partitions))].leader
+        part = self._local(at) if leader == self._me else await self._remote(leader, at, [group])
+        return None if part is None else part.get(group)
+
     def _local(self, at: TopicPartition) -> Mapping[str, int] | None:
         coordinator = self._coordinators.groups.coordinator()
         if coordinator.loading:
             return None
         return {group: offsets[at].offset for group, offsets in coordinator.committed() if at in offsets}
 
-    async def _remote(self, broker: BrokerId, at: TopicPartition) -> Mapping[str, int] | None:
+    async def _remote(
+        self, broker: BrokerId, at: TopicPartition, names: Sequence[str] | None = None
+    ) -> Mapping[str, int] | None:
+        """What another broker says of these groups, or of all that it coordinates."""
         from penstock.protocol.messages.list_groups import ListGroupsRequest
         from penstock.protocol.messages.offset_fetch import (
             OffsetFetchRequest,
@@ -56,10 +69,11 @@ class Readers:
         wanted = (OffsetFetchRequestTopics(name=at.topic, partition_indexes=(at.partition,)),)
         found: dict[str, int] = {}
         try:
-            listed = await self._peers.call(broker, LIST_GROUPS, _LIST_VERSION, ListGroupsRequest())
-            if listed.error_code:
-                return None
-            names = [group.group_id for group in listed.groups]
+            if names is None:
+                listed = await self._peers.call(broker, LIST_GROUPS, _LIST_VERSION, ListGroupsRequest())
+                if listed.error_code:
+                    return None
+                names = [group.group_id for group in listed.groups]
             for first in range(0, len(names), _GROUPS_A_REQUEST):
                 asked = tuple(
                     OffsetFetchRequestGroup(group_id=name, topics=wanted)

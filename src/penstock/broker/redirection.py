@@ -60,4 +60,8 @@ class Redirection:
             guard = await self._verification.guard_of(version, request.transactional_id, at, header, taker)
             taker.producers.introduce(taker.producer_id, header.producer_epoch, header.base_sequence)
             stamp_producer(batch, taker.producer_id)
-        return partition, await partition.append(batch, request.acks, guard=guard)
+        appended = await partition.append(batch, request.acks, guard=guard)
+        retired = self._replicas.here(at)
+        if retired is not None:
+            await retired.give_up_names(batch, request.acks)
+        return partition, appended

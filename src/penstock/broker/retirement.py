@@ -18,6 +18,7 @@ from penstock.records.batch import HEADER_BYTES, read_header
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
 from penstock.replication.statelog import content_of
+from penstock.storage.retention import Hold
 from penstock.views.catalogue import Catalogue
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class Retirement:
         unread = await self._unread(partition)
         if unread is None:
             return
-        await log.apply_retention(min(unread.values(), default=None))
+        await log.apply_retention(Hold(min(unread.values())) if unread else None)
         companion = partition.beside.companion
         if companion is not None and companion.start_offset < companion.end_offset:
             return  # messages wait here for their time, and come to this log
@@ -102,6 +103,8 @@ class Retirement:
             committed = await self._readers.committed(TopicPartition(name, at.partition))
             if committed is None:
                 return None
+            if view is None and (archive := partition.log.config.archive_group):
+                committed = {archive: 0, **committed}
             for group, offset in committed.items():
                 if view is None:
                     is_behind = await has_unread(partition, offset)
@@ -133,7 +136,11 @@ async def has_unread(partition: Partition, offset: int) -> bool:
                 leaving_out.add(aborted.pop().producer_id)
             if header.is_control:
                 leaving_out.discard(header.producer_id)
-            elif header.last_offset >= position and not (header.is_transactional and header.producer_id in leaving_out):
+            elif (
+                header.last_offset >= position
+                and header.record_count  # of a batch that waits elsewhere nothing is left here
+                and not (header.is_transactional and header.producer_id in leaving_out)
+            ):
                 return True
             position = max(position, header.next_offset)
             at += header.size

@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from penstock.broker.archive_hold import ArchiveHold
 from penstock.config.broker import LogSettings
 from penstock.errors import PenstockError
 from penstock.logs import fields
+from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
-from penstock.storage.contract import Log
 
 logger = logging.getLogger(__name__)
 
@@ -18,8 +19,9 @@ logger = logging.getLogger(__name__)
 class Upkeep:
     """Two loops, each with a name and a stop."""
 
-    def __init__(self, replicas: Replicas, settings: LogSettings) -> None:
+    def __init__(self, replicas: Replicas, archive: ArchiveHold, settings: LogSettings) -> None:
         self._replicas = replicas
+        self._archive = archive
         self._settings = settings
         self._stop = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
@@ -27,7 +29,7 @@ class Upkeep:
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         for name, every_ms, work in (
-            ("retention", self._settings.retention_check_ms, _retain),
+            ("retention", self._settings.retention_check_ms, self._retain),
             ("compaction", self._settings.compaction_check_ms, _compact),
         ):
             self._loops.append(loop.create_task(self._run(name, every_ms / 1000, work), name=name))
@@ -37,7 +39,7 @@ class Upkeep:
         if self._loops:
             await asyncio.wait(self._loops)
 
-    async def _run(self, name: str, every_s: float, work: Callable[[Log], Awaitable[None]]) -> None:
+    async def _run(self, name: str, every_s: float, work: Callable[[Partition], Awaitable[None]]) -> None:
         while not self._stop.is_set():
             try:
                 await asyncio.wait_for(self._stop.wait(), every_s)
@@ -46,17 +48,16 @@ class Upkeep:
                     if self._stop.is_set() or partition.is_gone:
                         continue
                     try:
-                        await work(partition.log)
+                        await work(partition)
                     except (PenstockError, OSError) as error:
                         logger.error(
                             f"{name} failed", extra=fields(log=str(partition.topic_partition), error=str(error))
                         )
 
+    async def _retain(self, partition: Partition) -> None:
+        if partition.log.successor is None:  # else it is kept for its readers: see retirement.py
+            await self._archive.retain(partition)
 
-async def _retain(log: Log) -> None:
-    if log.successor is None:  # else it is kept for its readers: see retirement.py
-        await log.apply_retention()
 
-
-async def _compact(log: Log) -> None:
-    await log.compact()
+async def _compact(partition: Partition) -> None:
+    await partition.log.compact()

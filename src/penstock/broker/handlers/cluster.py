@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from penstock.broker.context import RequestContext
 from penstock.broker.handlers.committing import results_or_failure
+from penstock.cluster import timer_topics
 from penstock.cluster.controller import Controller
 from penstock.cluster.metadata import INTERNAL_TOPICS, NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.retiring import seen_of_gone
@@ -137,6 +138,7 @@ class ClusterHandlers:
             and topic.topic_id == NO_TOPIC_ID
             and topic.name not in known
             and topic.name not in INTERNAL_TOPICS
+            and timer_topics.timer_topic(topic.name) is None
         ]
         if not missing:
             return {}
@@ -222,12 +224,14 @@ def _topic_or_error(
     errors: dict[str, ApiError],
 ) -> MetadataResponseTopic:
     if asked.topic_id != NO_TOPIC_ID:
-        topic = image.seen(image.topic_names_by_id.get(asked.topic_id, ""))
+        names = image.topic_names_by_id
+        name = names.get(asked.topic_id) or timer_topics.name_of(asked.topic_id, names.get) or ""
+        topic = image.seen(name) or timer_topics.seen(image, name)
         if topic is None:
             return MetadataResponseTopic(error_code=Code.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
         return _topic(topic, image.alive, request)
     name = asked.name or ""
-    topic = image.seen(name)
+    topic = image.seen(name) or timer_topics.seen(image, name)
     if topic is not None:
         return _topic(topic, image.alive, request)
     return MetadataResponseTopic(

@@ -16,14 +16,15 @@ from penstock.broker.answer import Answer
 from penstock.broker.handlers.following import FollowerFetches
 from penstock.broker.handlers.parking import Parking
 from penstock.broker.handlers.reading import ClientReading, Nearest, Reading, Sight
-from penstock.broker.handlers.view_reading import ViewReading
+from penstock.broker.handlers.shown_reading import Shown, ShownReading
 from penstock.clock import Clock
 from penstock.config.broker import Limits
+from penstock.delay.delays import Delays
 from penstock.errors import ApiError, Code, StorageError, code_of
 from penstock.protocol.fetch import FetchRequest, FetchResult, encode_response
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
-from penstock.views.catalogue import Catalogue, View
+from penstock.views.catalogue import Catalogue
 
 _READ_COMMITTED = 1
 _FULL_FETCH_EPOCHS = (0, -1)
@@ -36,8 +37,8 @@ class _Gathered(NamedTuple):
     size: int
     failed: bool
     sights: list[Sight]
-    views: dict[int, View]
-    """Which of the results are those of views."""
+    shown: dict[int, Shown]
+    """Which of the results are those of topics without a log of their own."""
 
 
 class FetchHandler:
@@ -45,6 +46,7 @@ class FetchHandler:
         self,
         replicas: Replicas,
         catalogue: Catalogue,
+        delays: Delays,
         limits: Limits,
         clock: Clock,
         nearest: Nearest,
@@ -52,6 +54,7 @@ class FetchHandler:
     ) -> None:
         self._replicas = replicas
         self._catalogue = catalogue
+        self._delays = delays
         self._max_bytes = limits.fetch_bytes
         self._max_wait_ms = limits.idle_connection_ms
         self._nearest = nearest
@@ -77,28 +80,27 @@ class FetchHandler:
         throttle_ms = 0
         committed_only = request.isolation_level == _READ_COMMITTED
         reading = ClientReading(committed_only=committed_only, rack=request.rack_id, nearest=self._nearest)
-        viewing = ViewReading(reading, self._catalogue) if self._catalogue else None
+        showing = ShownReading(reading, self._catalogue, self._delays)
         found: _Gathered | None = None
         while True:
-            found = await self._gather(request, reading, viewing, found)
+            found = await self._gather(request, reading, showing, found)
             is_enough = found.size >= request.min_bytes or found.failed or not request.partitions
             if is_enough or self._parking.is_closing or loop.time() >= deadline:
                 break
             if self._parking.is_full:
                 throttle_ms = max(0, int((deadline - loop.time()) * 1000))
                 break
-            if viewing is not None and viewing.is_searching:
+            if found.shown and showing.is_searching:
                 continue
             if [Sight.of(partition, reading.end_of(partition)) for partition in found.partitions] == found.sights:
                 await self._parking.wait_for(found.partitions, reading.park, request.min_bytes - found.size, deadline)
-        if viewing is not None:
-            for at, view in found.views.items():
-                found.results[at] = viewing.completed(view, found.results[at])
+        for at, shown in found.shown.items():
+            found.results[at] = showing.completed(shown, found.results[at])
         parts = encode_response(version, correlation_id, found.results, throttle_ms=throttle_ms)
         return Answer(parts, found.size + 64, found.failed)
 
     async def _gather(
-        self, request: FetchRequest, reading: Reading, viewing: ViewReading | None, before: _Gathered | None
+        self, request: FetchRequest, reading: Reading, showing: ShownReading, before: _Gathered | None
     ) -> _Gathered:
         """Reads every partition once, in the order asked for, as far as the size limits allow; but not what was read
         `before`, found empty, and is still as it was.
@@ -106,12 +108,12 @@ class FetchHandler:
         found = _Gathered([], [], 0, False, [], {})
         room = min(request.max_bytes, self._max_bytes)
         size, failed = 0, False
-        # What views have found already goes into the answer, whatever the others have by now.
-        held = viewing.held() if viewing is not None else 0
+        # What was found already for views goes into the answer, whatever the others have by now.
+        held = showing.held if before is not None and before.shown else 0
         for at, wanted in enumerate(request.partitions):
             topic = wanted.topic
             try:
-                if before is not None and before.results[at].size == 0 and at not in before.views:
+                if before is not None and before.results[at].size == 0 and at not in before.shown:
                     partition, sight = before.partitions[at], before.sights[at]
                     if Sight.of(partition, reading.end_of(partition)) == sight:
                         found.partitions.append(partition)
@@ -119,20 +121,20 @@ class FetchHandler:
                         found.results.append(before.results[at])
                         continue
                 if topic is None:
-                    topic = self._replicas.topic_of(wanted.topic_id or b"")
+                    topic = self._replicas.seen_of(wanted.topic_id or b"")
                     if topic is None:
                         raise ApiError(Code.UNKNOWN_TOPIC_ID)
-                view = self._catalogue.find(topic) if viewing is not None else None
-                partition = self._replicas.find(topic if view is None else view.base, wanted.index)
+                shown = showing.find(topic)
+                partition = self._replicas.find(topic if shown is None else shown.base, wanted.index)
                 sight = Sight.of(partition, reading.end_of(partition))
-                if view is None or viewing is None:
+                if shown is None:
                     is_first = size + held == 0
                     result = await reading.read(partition, wanted, room - size - held, is_first=is_first)
                 else:
-                    held -= viewing.held(view, wanted.index)
-                    found.views[len(found.results)] = view
+                    held -= showing.held_of(shown, wanted.index)
+                    found.shown[len(found.results)] = shown
                     is_first = size + held == 0
-                    result = await viewing.read(view, partition, wanted, room - size - held, is_first=is_first)
+                    result = await showing.read(shown, partition, wanted, room - size - held, is_first=is_first)
                 found.partitions.append(partition)
                 found.sights.append(sight)
                 size += result.size

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock.broker.context import RequestContext
+from penstock.cluster.timer_topics import TimerTopic, timer_topic
+from penstock.config.setting import LONG_MAX
+from penstock.delay.delays import Delays
+from penstock.delay.showing import IDS_END
 from penstock.errors import ApiError, Code, StorageError, code_of
 from penstock.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -61,19 +65,25 @@ _SPECIAL_TIMES = (
 
 
 class OffsetHandlers:
-    def __init__(self, replicas: Replicas, catalogue: Catalogue, data: Path) -> None:
+    def __init__(self, replicas: Replicas, catalogue: Catalogue, delays: Delays, data: Path) -> None:
         self._replicas = replicas
         self._catalogue = catalogue
+        self._delays = delays
         self._data = data
 
     async def list_offsets(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
         async def look_up(topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
             index = wanted.partition_index
             try:
-                partition = self._replicas.find(self._catalogue.base_of(topic), index)
+                timers = timer_topic(topic)
+                base = self._catalogue.base_of(topic) if timers is None else timers.base
+                partition = self._replicas.find(base, index)
                 partition.check_epoch(wanted.current_leader_epoch)
                 partition.check_leads()
-                found = await _offset_at(partition, wanted.timestamp, request.isolation_level)
+                if timers is None:
+                    found = await _offset_at(partition, wanted.timestamp, request.isolation_level)
+                else:
+                    found = await self._number_at(partition, timers, wanted.timestamp)
             except (ApiError, StorageError) as error:
                 return ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(error))
             if found is None:
@@ -96,16 +106,38 @@ class OffsetHandlers:
             )
         )
 
+    async def _number_at(self, partition: Partition, timers: TimerTopic, timestamp: int) -> TimedOffset | None:
+        """A place among what waits: its times are due times, and it begins at 0."""
+        _check_time(timestamp)
+        epoch = partition.leader_epoch
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            return TimedOffset(0, -1, epoch)
+        listing = await self._delays.listing(partition)
+        if timestamp == LATEST_TIMESTAMP:
+            end = IDS_END if timers.by_id else 0 if listing is None else await listing.end()
+            return TimedOffset(end, -1, epoch)
+        if timestamp < 0 or listing is None or timers.by_id:
+            return None
+        found = await listing.find_time(timestamp)
+        return None if found is None else TimedOffset(found.number, found.due_ms, epoch)
+
     async def offset_for_leader_epoch(
         self, request: OffsetForLeaderEpochRequest, context: RequestContext
     ) -> OffsetForLeaderEpochResponse:
         async def look_up(topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
             try:
-                partition = self._replicas.find(self._catalogue.base_of(topic), wanted.partition)
+                timers = timer_topic(topic)
+                base = self._catalogue.base_of(topic) if timers is None else timers.base
+                partition = self._replicas.find(base, wanted.partition)
                 partition.check_epoch(wanted.current_leader_epoch)
                 partition.check_leads()
             except (ApiError, StorageError) as error:
                 return EpochEndOffset(partition=wanted.partition, error_code=code_of(error))
+            if timers is not None:
+                # Whoever leads tells the same: nobody has read what others have not.
+                return EpochEndOffset(
+                    partition=wanted.partition, leader_epoch=partition.leader_epoch, end_offset=LONG_MAX
+                )
             epoch, end = partition.log.epochs.end_of(wanted.leader_epoch, partition.log.end_offset)
             return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end)
 
@@ -148,7 +180,7 @@ class OffsetHandlers:
         for partition in self._replicas:
             topic, index = partition.topic_partition
             if asked is None or index in asked.get(topic, ()):
-                size = partition.log.size_bytes
+                size = partition.beside.size_bytes
                 sizes.setdefault(topic, []).append(DescribeLogDirsPartition(partition_index=index, partition_size=size))
         disk = os.statvfs(self._data)
         result = DescribeLogDirsResult(
@@ -164,7 +196,13 @@ async def _each(topic: str, items: tuple[W, ...], work: Callable[[str, W], Await
     return tuple([await work(topic, item) for item in items])
 
 
+def _check_time(timestamp: int) -> None:
+    if timestamp < 0 and timestamp not in _SPECIAL_TIMES:
+        raise ApiError(Code.INVALID_REQUEST, f"{timestamp} is neither a time nor one of {_SPECIAL_TIMES}")
+
+
 async def _offset_at(partition: Partition, timestamp: int, isolation_level: int) -> TimedOffset | None:
+    _check_time(timestamp)
     log = partition.log
     end = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
     if timestamp >= 0:
@@ -175,9 +213,7 @@ async def _offset_at(partition: Partition, timestamp: int, isolation_level: int)
         return TimedOffset(end, -1, partition.leader_epoch)
     elif timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         return TimedOffset(log.start_offset, -1, log.epochs.epoch_at(log.start_offset))
-    elif timestamp == LATEST_TIERED_TIMESTAMP:
-        return None
     else:
-        raise ApiError(Code.INVALID_REQUEST, f"{timestamp} is neither a time nor one of {_SPECIAL_TIMES}")
+        return None  # there are no tiers
     # What is not visible yet does not exist for a reader.
     return found if found is not None and found.offset < end else None

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from penstock.broker.context import RequestContext
 from penstock.broker.handlers.cluster import TOPIC_OPERATIONS, code_of_missing
+from penstock.cluster import timer_topics
 from penstock.cluster.controller import Controller
 from penstock.cluster.metadata import INTERNAL_TOPICS, NO_LEADER, TopicImage
 from penstock.errors import Code
@@ -44,7 +45,7 @@ class PageHandlers:
         for name in names:
             if room == 0:
                 return _page(page, Cursor(topic_name=name, partition_index=0))
-            topic = image.seen(name)
+            topic = image.seen(name) or timer_topics.seen(image, name)
             if topic is None:
                 page.append(_missing(name))
                 continue
