@@ -1,0 +1,1 @@
+"""Receiving: subscriptions, their engine and its pure parts, retries and dead letters, dedup."""
