@@ -1,0 +1,275 @@
+"""A lake: one Delta table, changed by compare-and-set of its version.
+
+Rules:
+- A change is checked on the version that it follows, and becomes the very next version or nothing: delta-rs is told
+  not to retry and not to judge conflicts (docs/pipeline.md, "The archive").
+- Only the driver changes a lake; tasks write files whose names nobody else uses.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
+
+from penstock.pipeline.failure import PipelineError
+from penstock.pipeline.recordtable import CLUSTER, PARTITIONED_BY, SCHEMA, missing_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+_ATTEMPTS = 50
+_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a lake is, for whoever reads or writes files in it."""
+
+    uri: str
+    storage: Mapping[str, str] = field(default_factory=dict)
+    """Options of the object store, by delta-rs's names."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, if it is one of this machine."""
+        parts = urlparse(self.uri)
+        if parts.scheme == "file":
+            return Path(parts.path)
+        return Path(self.uri) if not parts.scheme else None
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFile:
+    """A file of the table."""
+
+    path: str
+    """Below the table's own."""
+    size: int
+    topic: str
+    date: str
+    rows: int
+    stats: str
+    """As Delta has them: JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a version does."""
+
+    added: Sequence[LakeFile] = ()
+    removed: Sequence[LakeFile] = ()
+    marks: Mapping[str, int] = field(default_factory=dict)
+    changes_data: bool = True
+    """Whether a reader gets other rows than before."""
+    note: Mapping[str, str] = field(default_factory=dict)
+
+
+class Lake:
+    """The table as of the version that was looked at last."""
+
+    def __init__(self, place: Place, table: DeltaTable) -> None:
+        self.place = place
+        self._table = table
+
+    @property
+    def version(self) -> int:
+        return int(self._table.version())
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Of the cluster that it is the archive of."""
+        return self._table.metadata().configuration.get(CLUSTER)
+
+    def refresh(self) -> None:
+        self._table.update_incremental()
+
+    def mark(self, key: str) -> int | None:
+        """A number that a version has left under this name."""
+        found = self._table.transaction_version(key)
+        return None if found is None else int(found)
+
+    def unknown_columns(self) -> list[str]:
+        """Columns that a newer version has added, or somebody else."""
+        return [field.name for field in _arrow(self._table) if SCHEMA.get_field_index(field.name) < 0]
+
+    def vacuum(self, hours: int, *, is_rehearsal: bool) -> list[str]:
+        """Deletes files that no version since so many hours ago has, if they are as old; gives their names."""
+        gone = self._table.vacuum(
+            retention_hours=hours, dry_run=is_rehearsal, enforce_retention_duration=False, full=True
+        )
+        self.refresh()
+        return list(gone)
+
+    def files(self) -> list[LakeFile]:
+        """All that the table has now."""
+        import json
+
+        import pyarrow as pa
+
+        actions = pa.table(self._table.get_add_actions(flatten=False))
+        files = []
+        for action in actions.to_pylist():
+            stats = {
+                "numRecords": action["num_records"],
+                "minValues": _plain(action["min"]),
+                "maxValues": _plain(action["max"]),
+                "nullCount": _plain(action["null_count"]),
+            }
+            folder = action["partition"]
+            files.append(
+                LakeFile(
+                    path=action["path"],
+                    size=action["size_bytes"],
+                    topic=folder["topic"],
+                    date=str(folder["date"]),
+                    rows=action["num_records"],
+                    stats=json.dumps(stats),
+                )
+            )
+        return files
+
+    def commit(self, change: Change, check: Callable[[], bool]) -> bool:
+        """Makes a change the next version. `check` is asked on every version that it might follow: it raises if the
+        change must not be made, and is false if it has been made already. Gives whether it was made here.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        for _ in range(_ATTEMPTS):
+            self.refresh()
+            if not check():
+                return False
+            try:
+                self._write(change)
+            except CommitFailedError:
+                # Somebody was first; or it was us, and the answer got lost. The next look tells.
+                time.sleep(random.random() * _PAUSE_S)
+                continue
+            self._sync(self.version + 1)
+            self.refresh()
+            return True
+        raise PipelineError(f"{self.place.uri} is changed by so many others that {_ATTEMPTS} attempts were in vain")
+
+    def _write(self, change: Change) -> None:
+        from deltalake import CommitProperties, Transaction
+
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[Any] = [_add(each, now_ms, change.changes_data) for each in change.added]
+        actions += [_remove(each, now_ms, change.changes_data) for each in change.removed]
+        self._table.create_write_transaction(
+            actions,
+            "append",
+            self._table.schema(),
+            list(PARTITIONED_BY),
+            commit_properties=CommitProperties(
+                custom_metadata=dict(change.note) or None,
+                max_commit_retries=0,
+                app_transactions=[Transaction(key, number) for key, number in change.marks.items()],
+            ),
+        )
+
+    def _sync(self, version: int) -> None:
+        """On a disk of this machine a version is there after a power loss too, before anybody is told of it."""
+        if self.place.folder is not None:
+            log = self.place.folder / "_delta_log"
+            for path in (log / f"{version:020}.json", log):
+                sync(path)
+
+
+def open_lake(place: Place) -> Lake:
+    """A lake that exists."""
+    found = _opened(place)
+    if found is None:
+        raise PipelineError(f"there is no lake at {place.uri}; penstock pipeline archive makes one")
+    return found
+
+
+def open_for_archive(place: Place, cluster_id: str) -> Lake:
+    """A lake that has all columns and belongs to the cluster; it is made if there is none."""
+    from deltalake import DeltaTable
+
+    found = _opened(place)
+    if found is None:
+        table = DeltaTable.create(
+            place.uri,
+            SCHEMA,
+            mode="ignore",
+            partition_by=list(PARTITIONED_BY),
+            name="penstock",
+            description="Records of topics",
+            configuration={CLUSTER: cluster_id},
+            storage_options=dict(place.storage) or None,
+            raise_if_key_not_exists=False,
+        )
+        found = Lake(place, table)
+        found.refresh()
+    owner = found._table.metadata().configuration.get(CLUSTER)
+    if owner != cluster_id:
+        raise PipelineError(f"{place.uri} is the archive of cluster {owner}, and this is cluster {cluster_id}")
+    _add_columns(found._table, missing_columns(_arrow(found._table)))
+    return found
+
+
+def sync(path: Path) -> None:
+    """Sees a file, or a folder's list of files, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _opened(place: Place) -> Lake | None:
+    from deltalake import DeltaTable
+
+    options = dict(place.storage) or None
+    if not DeltaTable.is_deltatable(place.uri, options):
+        return None
+    return Lake(place, DeltaTable(place.uri, storage_options=options))
+
+
+def _arrow(table: DeltaTable) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(table.schema().to_arrow())
+
+
+def _add_columns(table: DeltaTable, fields: Iterable[pa.Field]) -> None:
+    import pyarrow as pa
+    from deltalake import Schema
+
+    wanted = list(fields)
+    if wanted:
+        table.alter.add_columns(Schema.from_arrow(pa.schema(wanted)).fields)
+        table.update_incremental()
+
+
+def _add(file: LakeFile, now_ms: int, changes_data: bool) -> Any:
+    from deltalake.transaction import AddAction
+
+    return AddAction(file.path, file.size, _folder(file), now_ms, changes_data, file.stats)
+
+
+def _remove(file: LakeFile, now_ms: int, changes_data: bool) -> Any:
+    from deltalake.transaction import RemoveAction
+
+    return RemoveAction(file.path, changes_data, now_ms, file.size, _folder(file))
+
+
+def _folder(file: LakeFile) -> dict[str, str | None]:
+    return {"topic": file.topic, "date": file.date}
+
+
+def _plain(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Statistics as JSON can hold them."""
+    return {
+        name: value.isoformat(timespec="milliseconds").replace("+00:00", "Z") if hasattr(value, "isoformat") else value
+        for name, value in (values or {}).items()
+        if value is not None
+    }

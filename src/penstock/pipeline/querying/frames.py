@@ -1,0 +1,114 @@
+"""History as frames of Spark, with the columns of the lake's table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from penstock.pipeline.options import KAFKA_PREFIX
+from penstock.pipeline.querying.history import Slice, Window
+from penstock.pipeline.ranges import Range
+from penstock.pipeline.recordtable import SCHEMA
+from penstock.pipeline.source import COLUMNS as OF_TOPICS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from penstock.pipeline.lake import LakeFile, Place
+
+ALL = tuple(SCHEMA.names)
+_WHOLE = from_arrow_schema(SCHEMA)
+
+_WORTH_SPLITTING = 200_000
+"""So many live records are read by as many tasks as run at once, however few partitions have them."""
+
+
+class Reader:
+    """Makes frames of slices, from where the lake and the brokers are."""
+
+    def __init__(self, spark: SparkSession, place: Place | None, kafka: Mapping[str, str] | None) -> None:
+        self._spark = spark
+        self._place = place
+        self._kafka = kafka
+
+    def frame(self, wanted: Slice, window: Window, columns: Sequence[str] = ALL) -> DataFrame:
+        """The records of a slice that lie in the window; only the columns that are asked for are made."""
+        needed = [name for name in ALL if name in columns or name == "timestamp"]
+        parts = []
+        if wanted.files:
+            parts.append(self._archived(wanted.files).select(*needed))
+        if wanted.ranges:
+            parts.append(self._live(wanted.ranges, needed))
+        if not parts:
+            return self._spark.createDataFrame([], _WHOLE).select(*columns)
+        whole = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+        if window.since is not None:
+            whole = whole.where(F.col("timestamp") >= F.lit(window.since))
+        if window.until is not None:
+            whole = whole.where(F.col("timestamp") < F.lit(window.until))
+        return whole.select(*columns)
+
+    def _archived(self, files: Iterable[LakeFile]) -> DataFrame:
+        assert self._place is not None
+        root = for_spark(self._place.uri)
+        paths = [f"{root}/{file.path}" for file in files]
+        # The whole schema is given: files that are older than a column lack it, and Spark leaves out what is not used.
+        return self._spark.read.schema(_WHOLE).option("basePath", root).parquet(*paths)
+
+    def _live(self, ranges: Sequence[Range], columns: Sequence[str]) -> DataFrame:
+        assert self._kafka is not None
+        made = {"topic": "topic", "timestamp": "timestamp"} | {
+            name: _IN_TOPICS.get(name, name) for name in columns if _IN_TOPICS.get(name, name) in OF_TOPICS
+        }
+        schema = StructType([StructField(name, OF_TOPICS[name]) for name in made.values()])
+        reader = self._spark.read.format("penstock").schema(schema)
+        for name, value in self._kafka.items():
+            reader = reader.option(f"{KAFKA_PREFIX}{name}", value)
+        read = reader.option("assign", _by_topic(ranges)).options(
+            startingOffsets=_offsets((each, each.start) for each in ranges),
+            endingOffsets=_offsets((each, each.end) for each in ranges),
+        )
+        if sum(each.length for each in ranges) > _WORTH_SPLITTING:
+            read = read.option("minPartitions", self._spark.sparkContext.defaultParallelism)
+        ids = {each.topic: each.topic_id for each in ranges}
+        return read.load().select(*(_live_column(name, made, ids).alias(name) for name in columns))
+
+
+_IN_TOPICS = {"timestamp_type": "timestampType"}
+"""What is called otherwise in tables of topics."""
+
+
+def _live_column(name: str, made: Mapping[str, str], ids: Mapping[str, str]) -> Column:
+    if name == "topic_id":
+        pairs = [F.lit(word) for pair in ids.items() for word in pair]
+        return F.create_map(*pairs)[F.col("topic")]
+    if name == "date":
+        return F.coalesce(F.to_date("timestamp"), F.current_date())
+    if name in made:
+        return F.col(made[name])
+    # What only the archive writes down.
+    return F.lit(None).cast(_WHOLE[name].dataType)
+
+
+def _by_topic(ranges: Iterable[Range]) -> str:
+    found: dict[str, list[int]] = {}
+    for each in ranges:
+        found.setdefault(each.topic, []).append(each.partition)
+    return json.dumps(found)
+
+
+def _offsets(numbers: Iterable[tuple[Range, int]]) -> str:
+    found: dict[str, dict[str, int]] = {}
+    for each, number in numbers:
+        found.setdefault(each.topic, {})[str(each.partition)] = number
+    return json.dumps(found)
+
+
+def for_spark(uri: str) -> str:
+    """An address as Hadoop's file systems are called."""
+    return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri.rstrip("/")
