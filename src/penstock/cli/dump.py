@@ -15,15 +15,15 @@ from penstock.cli.options import Json
 from penstock.errors import CoordinationError
 
 KNOWN = (
-    ".log, .index, .timeindex, .aborted and .producers of a segment; epochs, partition.json, compaction.json,"
-    " checkpoint.json, coordination.db, meta.json, life.json"
+    ".log, .index, .timeindex, .aborted, .producers and .tags of a segment; .due and .ids of timers; epochs,"
+    " partition.json, compaction.json, timers.json, checkpoint.json, coordination.db, meta.json, life.json"
 )
 # The files that describe the whole folder, and what each of them says at least.
 _FOLDER_FILES = {
     "meta.json": frozenset({"format", "broker_id", "cluster_id"}),
     "life.json": frozenset({"boot", "is_clean", "is_whole"}),
 }
-_TIMES = ("base_timestamp", "max_timestamp", "timestamp", "last_seen", "at")
+_TIMES = ("base_timestamp", "max_timestamp", "timestamp", "last_seen", "at", "due", "delivered_up_to")
 
 
 def dump(
@@ -49,13 +49,14 @@ def dump(
 
 
 def _reader_of(path: Path, records: bool) -> Callable[[], Iterator[Mapping[str, object]]] | None:
+    from penstock.delay import rows
     from penstock.storage.segmented.contents import reader_of
 
     if path.name == "coordination.db":
         return lambda: _nodes(path)
     if path.name in _FOLDER_FILES:
         return lambda: _described(path, _FOLDER_FILES[path.name])
-    return reader_of(path, with_records=records)
+    return reader_of(path, with_records=records) or rows.reader_of(path)
 
 
 def _nodes(path: Path) -> Iterator[Mapping[str, object]]:

@@ -28,6 +28,9 @@ COMMANDS = {
     "send": "penstock.cli.send:send",
     "tail": "penstock.cli.tail:tail",
     "timer": "penstock.cli.timer:app",
+    "deadletter": "penstock.cli.deadletter:app",
+    "push": "penstock.cli.push:push",
+    "pipeline": "penstock.cli.pipeline:app",
     "config": "penstock.cli.config:app",
     "dump": "penstock.cli.dump:dump",
 }

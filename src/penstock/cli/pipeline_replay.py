@@ -1,0 +1,160 @@
+"""`penstock pipeline replay`: history out of a lake, to a topic or to a group that goes on in the log."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.client import require_listener
+from penstock.cli.options import Bootstrap, Json, bootstrap_of
+from penstock.cli.output import pairs, show_json, show_table
+from penstock.cli.pipeline_options import (
+    DEFAULT_MASTER,
+    DEFAULT_MEMORY,
+    Conf,
+    Kafka,
+    LakeAt,
+    Master,
+    Memory,
+    SinceTime,
+    Storage,
+    UntilTime,
+    place_of,
+    spark_session,
+    time_of,
+)
+
+if TYPE_CHECKING:
+    from penstock.pipeline.replaying import Replay
+
+_LOOK_S = 1.0
+
+
+def replay(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic whose history is replayed.")],
+    lake: LakeAt,
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Topic that it is sent to.")],
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            metavar="GROUP",
+            help="Send what the log has behind the lake too, and let this group go on in TOPIC behind that.",
+        ),
+    ] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only it; repeatable.")
+    ] = None,
+    from_offset: Annotated[int | None, typer.Option("--from-offset", min=0, help="From this offset on.")] = None,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="Up to this offset, without it.")] = None,
+    since: SinceTime = None,
+    until: UntilTime = None,
+    key: Annotated[list[str] | None, typer.Option("--key", "-k", help="Only this key; repeatable.")] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="Only what has this tag; repeatable: any.")] = None,
+    biz_id: Annotated[list[str] | None, typer.Option("--biz-id", help="Only this business id; repeatable.")] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="Name of the replay; by default the same for the same options.")
+    ] = None,
+    keep_time: Annotated[
+        bool, typer.Option("--keep-time", help="Send with the old timestamps; retention goes by them.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    master: Master = DEFAULT_MASTER,
+    memory: Memory = DEFAULT_MEMORY,
+    conf: Conf = None,
+    kafka: Kafka = None,
+    storage: Storage = None,
+    bootstrap: Bootstrap = None,
+    json: Json = False,
+) -> None:
+    """Send history again, each record once however often this is run; interrupted, it goes on where it was."""
+    from penstock.pipeline.lake import open_lake
+    from penstock.pipeline.selection import Selection
+
+    selection = Selection(
+        topic=topic,
+        partitions=frozenset(partition) if partition else None,
+        first=from_offset,
+        end=to_offset,
+        since_ms=_ms(since, "--since"),
+        until_ms=_ms(until, "--until"),
+        keys=frozenset(each.encode() for each in key) if key else None,
+        tags=frozenset(tag) if tag else None,
+        biz_ids=frozenset(biz_id) if biz_id else None,
+    )
+    if group is not None and selection != Selection(topic=topic, first=from_offset):
+        raise typer.BadParameter("a group gets everything from --from-offset on", param_hint="--group")
+    at = bootstrap_of(context, bootstrap)
+    opened = open_lake(place_of(lake, storage))
+    if not dry_run:
+        require_listener(at)
+    with spark_session("penstock replay", master, memory, conf) as spark:
+        from penstock.pipeline.replaying import Replay, ReplayWish
+        from penstock.pipeline.workers import SparkWorkers
+
+        settings = {"bootstrap.servers": at} | pairs(kafka or (), "--kafka")
+        wish = ReplayWish(settings, selection, to, id, keep_time, group)
+        planned = Replay(wish, opened, SparkWorkers(spark.sparkContext))
+        if dry_run:
+            _show_counts(planned, json)
+            return
+        with _shown(planned):
+            rows = sum(each.rows for each in planned.run())
+    if json:
+        show_json({"id": planned.replay_id, "topic": topic, "to": to, "sent": rows})
+    else:
+        typer.echo(f"sent {rows} records of {topic} to {to} (replay {planned.replay_id})")
+        if group is not None:
+            typer.echo(f"when group {group} has read {to} to its end, it goes on in {topic}, where its offsets are set")
+
+
+def _show_counts(planned: Replay, json: bool) -> None:
+    counts = planned.count()
+    if json:
+        partitions = [{"topic_id": each.topic_id, "partition": each.partition, "rows": each.rows} for each in counts]
+        show_json({"id": planned.replay_id, "partitions": partitions, "rows": sum(each.rows for each in counts)})
+    else:
+        show_table(
+            ["partition", "records", "topic id"],
+            [(each.partition, each.rows, each.topic_id) for each in counts],
+            right=["partition", "records"],
+        )
+        typer.echo(f"{sum(each.rows for each in counts)} records would be sent, but for those that were (--dry-run)")
+
+
+@contextmanager
+def _shown(planned: Replay) -> Iterator[None]:
+    """A bar while it runs; how far it is, is asked of the brokers."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    ended = threading.Event()
+
+    def follow() -> None:
+        with Progress(console=console, transient=True) as bar:
+            line = bar.add_task("offsets", total=None)
+            while not ended.wait(_LOOK_S):
+                done, total = planned.progress()
+                bar.update(line, completed=done, total=total or None)
+
+    if not console.is_terminal:
+        yield
+        return
+    thread = threading.Thread(target=follow, name="penstock-replay-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _ms(text: str | None, option: str) -> int | None:
+    moment = time_of(text, option)
+    return None if moment is None else int(moment.timestamp() * 1000)
