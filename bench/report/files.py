@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.measure import Results
 from bench.report.plot import draw
-from bench.report.table import BASE, OURS, rows
+from bench.report.table import BASE, OURS, rows, short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,8 @@ class Header:
 
     name: str = "latest"
     title: str = "Latest benchmark run"
+    base: str = BASE
+    """Whom the ratios are to."""
     date: str
     plan: str
     machine: Mapping[str, str | int | float]
@@ -45,7 +47,7 @@ def _document(header: Header, results: Results, targets: Sequence[str]) -> dict[
                 "better": "higher" if measure.higher_is_better else "lower",
                 "goal_ratio": measure.goal,
                 "bound": measure.bound,
-                "ratio_to_kafka": results.ratio(key, OURS, BASE),
+                f"ratio_to_{short(header.base).lower()}": results.ratio(key, OURS, header.base),
                 "targets": {
                     target: {
                         "median": results.median(key, target),
@@ -80,7 +82,7 @@ def _markdown(header: Header, results: Results, targets: Sequence[str]) -> str:
         f"# {header.title}",
         "",
         f"{header.date}, {header.plan} run. {_cells_hold(results)}; the ratio is",
-        "Penstock's median to Apache Kafka's in the same run. How to read and rerun it: [README](README.md).",
+        f"Penstock's median to {header.base}'s in the same run. How to read and rerun it: [README](README.md).",
         "",
         "| machine | |",
         "|---|---|",
@@ -90,11 +92,11 @@ def _markdown(header: Header, results: Results, targets: Sequence[str]) -> str:
         "|---|---|---|",
         *(f"| {name} | {header.versions[name]} | {header.clients[name]} |" for name in targets),
         "",
-        "| measure | unit | " + " | ".join(targets) + " | ratio to Kafka | goal |",
+        "| measure | unit | " + " | ".join(targets) + f" | ratio to {short(header.base)} | goal |",
         "|---|---|" + "---:|" * len(targets) + "---:|---:|",
     ]
     marks = {True: " ✓", False: " ✗", None: ""}
-    for row in rows(results, targets):
+    for row in rows(results, targets, header.base):
         cells = " | ".join(row.cells)
         lines.append(f"| {row.label} | {row.unit} | {cells} | {row.ratio}{marks[row.met]} | {row.goal} |")
     if results.notes or results.failures:

@@ -25,6 +25,11 @@ class Row:
     met: bool | None
 
 
+def short(name: str) -> str:
+    """The name of a broker in a heading."""
+    return name.removeprefix("Apache ")
+
+
 def number(value: float | None) -> str:
     """Three significant digits, thousands separated."""
     if value is None:
@@ -34,7 +39,7 @@ def number(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def rows(results: Results, targets: Sequence[str]) -> Iterator[Row]:
+def rows(results: Results, targets: Sequence[str], base: str = BASE) -> Iterator[Row]:
     """Rows in the order they were measured; medians, in brackets the best round, or the worst where that counts."""
     for key, measure in results.measures.items():
         if measure.detail or key not in results.values:
@@ -45,7 +50,7 @@ def rows(results: Results, targets: Sequence[str]) -> Iterator[Row]:
             median, best = results.median(key, target), beside(key, target)
             several = len(results.values[key].get(target, ())) > 1
             cells.append(f"{number(median)} ({number(best)})" if several else number(median))
-        ratio = results.ratio(key, OURS, BASE)
+        ratio = results.ratio(key, OURS, base)
         sign = "≥" if measure.higher_is_better else "≤"
         goal = "" if measure.goal is None else f"{sign} {measure.goal:g}"
         met = None if ratio is None else measure.meets(ratio)
@@ -63,17 +68,17 @@ def rows(results: Results, targets: Sequence[str]) -> Iterator[Row]:
         )
 
 
-def terminal(results: Results, targets: Sequence[str]) -> Table:
+def terminal(results: Results, targets: Sequence[str], base: str = BASE) -> Table:
     """The table for a person at a terminal."""
     table = Table(title="median (best; of interruptions the worst)", header_style="bold")
     table.add_column("measure")
     table.add_column("unit", style="dim")
     for target in targets:
         table.add_column(target, justify="right")
-    table.add_column("ratio to Kafka", justify="right")
+    table.add_column(f"ratio to {short(base)}", justify="right")
     table.add_column("goal", justify="right", style="dim")
     colours = {True: "green", False: "red", None: "default"}
-    for row in rows(results, targets):
+    for row in rows(results, targets, base):
         ratio = f"[{colours[row.met]}]{row.ratio}[/]" if row.ratio else ""
         table.add_row(row.label, row.unit, *row.cells, ratio, row.goal)
     return table

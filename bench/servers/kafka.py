@@ -8,13 +8,12 @@ before it gives a group its assignment, unless the server is asked for as shippe
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
-from bench.servers.packages import ensure_command
+from bench.servers.jars import fetch_jars
 from bench.servers.process import Launch, ServerError, free_ports
 
 DEFAULT_VERSION = "4.3.1"
@@ -29,16 +28,6 @@ JVM_FLAGS = (
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
-_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>bench</groupId><artifactId>kafka</artifactId><version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
 _PROPERTIES = """process.roles=broker,controller
 node.id={node}
 controller.quorum.bootstrap.servers={quorum}
@@ -103,23 +92,7 @@ class KafkaServer:
 
     def obtain(self) -> None:
         """Have Java and the jars."""
-        ensure_command("java", "default-jre-headless")
-        libs = self._cache / "libs"
-        if any(libs.glob("kafka_2.13-*.jar")):
-            return
-        ensure_command("mvn", "maven")
-        self._cache.mkdir(parents=True, exist_ok=True)
-        pom = self._cache / "pom.xml"
-        pom.write_text(_POM.format(version=self._number))
-        # Copied beside and moved at the end, so that a broken-off download is not taken for a whole one.
-        fetched = self._cache / "fetched"
-        command = ["mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
-        command += ["-DincludeScope=runtime", f"-DoutputDirectory={fetched}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            raise ServerError(f"Maven could not resolve Kafka {self._number}: {done.stdout[-400:]}")
-        shutil.rmtree(libs, ignore_errors=True)
-        fetched.rename(libs)
+        fetch_jars(self._cache, [f"org.apache.kafka:kafka_2.13:{self._number}"])
 
     def with_group_delays(self) -> KafkaServer:
         return KafkaServer(self._root, self._number, group_delays=True)

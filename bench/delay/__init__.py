@@ -1,0 +1,1 @@
+"""Delayed messages of Penstock beside those of RocketMQ."""

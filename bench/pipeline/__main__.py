@@ -1,0 +1,116 @@
+"""The command: `python -m bench.pipeline`."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import pyspark
+import typer
+from confluent_kafka.admin import AdminClient
+from rich.console import Console
+
+from bench import machine
+from bench.__main__ import CACHE, DOCS, interrupt
+from bench.measure import Results
+from bench.pipeline.conformance import conform
+from bench.pipeline.connector import Connector
+from bench.pipeline.engines import Engine, OurSource, TheirSource
+from bench.pipeline.run import PEER, PipelineRun
+from bench.report.files import Header, write
+from bench.report.table import OURS, terminal
+from bench.run import FAILURES, one_line
+from bench.servers.penstock import PenstockServer
+from bench.servers.process import ServerProcess, adopt_orphans
+from penstock.pipeline.failure import PipelineError
+from penstock.pipeline.session import SparkWish, start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MILLION = 1_000_000
+_START_S = 60.0
+
+
+def main(
+    rows: Annotated[int, typer.Option(min=1, help="Messages of 1 KiB; of 100 B twice as many.")] = 500_000,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 3,
+    growth: Annotated[str, typer.Option(help="Rows of the archives whose cost is compared, in millions.")] = "1,4,16",
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Without Spark's own connector, which comes by Maven.")
+    ] = False,
+    cores: Annotated[int, typer.Option(min=1, help="Tasks of Spark at once.")] = 2,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder for topics and lakes; on the disk to measure.")] = None,
+) -> None:
+    """Measure topics read by Spark and archived, beside Spark's own Kafka connector."""
+    signal.signal(signal.SIGTERM, interrupt)
+    adopt_orphans()
+    console = Console()
+    grown = [int(float(word) * _MILLION) for word in growth.split(",") if word.strip()]
+    wanted = PipelineRun({"1 KiB": rows, "100 B": 2 * rows}, rounds, grown)
+    base = data or CACHE / "data"
+    base.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=base))
+    facts, results = machine.facts(), Results()
+    versions, clients = {OURS: PenstockServer().version}, {OURS: f"PySpark {pyspark.__version__}"}
+    connector = None if alone else _connector(results)
+    launch = PenstockServer().prepare(folder / "server")
+    server = ServerProcess(launch)
+    spark: SparkSession | None = None
+    try:
+        AdminClient({"bootstrap.servers": launch.address}).list_topics(timeout=_START_S)
+        jars = ",".join(map(str, connector.jars)) if connector is not None else ""
+        settings = {"spark.jars": jars} if jars else {}
+        spark = start("penstock bench", SparkWish(folder / "spark", f"local[{cores}]", "1g", settings))
+        engines: dict[str, Engine] = {OURS: OurSource(spark, launch.address, folder)}
+        if connector is not None:
+            results.notes += [*([connector.note] if connector.note else []), *conform(spark, launch.address, folder)]
+            engines[PEER] = TheirSource(spark, launch.address, folder)
+            versions[PEER], clients[PEER] = connector.version, "Kafka's Java client"
+        wanted.run(launch.address, engines, results, console.print)
+    except (*FAILURES, PipelineError) as error:
+        results.failures.append(one_line(error))
+    except KeyboardInterrupt:
+        console.print("interrupted; what was started is stopped")
+        raise typer.Exit(130) from None
+    finally:
+        if spark is not None:
+            spark.stop()
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    console.print(terminal(results, list(versions), PEER))
+    for note in results.notes + results.failures:
+        console.print(f"- {note}", markup=False)
+    header = Header(
+        name="pipeline",
+        title="The data pipeline",
+        base=PEER,
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        plan=f"{rows:,} messages of 1 KiB, {2 * rows:,} of 100 B, local[{cores}]",
+        machine=facts,
+        versions=versions,
+        clients=clients,
+    )
+    if results.values:
+        write(out or DOCS, header, results, list(versions))
+    if results.failures:
+        raise typer.Exit(1)
+
+
+def _connector(results: Results) -> Connector | None:
+    connector = Connector(CACHE)
+    try:
+        connector.obtain()
+    except FAILURES as error:
+        results.failures.append(f"{PEER} could not be had: {one_line(error)}")
+        return None
+    return connector
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,111 @@
+"""The two ways through Spark that are compared: ours, and that of Spark's own Kafka connector."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
+
+from bench.client.driver import DriverError
+from penstock.pipeline.archiving import Archiver, ArchiveWish
+from penstock.pipeline.lake import Place
+from penstock.pipeline.options import Subscription
+from penstock.pipeline.workers import SparkWorkers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CODEC = "zstd"
+
+
+class Engine(Protocol):
+    """Reads a topic, or brings it to disk; gives the seconds that it took."""
+
+    def read_s(self, topic: str, rows: int) -> float: ...
+
+    def keep_s(self, topic: str, rows: int) -> float: ...
+
+
+class OurSource:
+    """`format("penstock")`, and the archive into a lake."""
+
+    def __init__(self, spark: SparkSession, address: str, folder: Path) -> None:
+        self._spark = spark
+        self._address = address
+        self._folder = folder
+
+    def frame(self, topic: str) -> DataFrame:
+        return _frame(self._spark, "penstock", self._address, topic)
+
+    def read_s(self, topic: str, rows: int) -> float:
+        return _timed(lambda: _drain(self.frame(topic)))
+
+    def keep_s(self, topic: str, rows: int) -> float:
+        """From nothing to a lake with all of it, committed."""
+        place = self._folder / f"lake-{uuid4().hex[:8]}"
+        try:
+            kept = 0
+
+            def archive() -> None:
+                nonlocal kept
+                wish = ArchiveWish(
+                    {"bootstrap.servers": self._address}, Subscription(topics=(topic,)), Place(str(place))
+                )
+                archiver = Archiver(wish, SparkWorkers(self._spark.sparkContext))
+                while (batch := archiver.run_batch()) is not None:
+                    kept += batch.rows
+
+            took = _timed(archive)
+            _require(kept, rows, topic)
+            return took
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+class TheirSource:
+    """`format("kafka")`, and Parquet files with the same codec."""
+
+    def __init__(self, spark: SparkSession, address: str, folder: Path) -> None:
+        self._spark = spark
+        self._address = address
+        self._folder = folder
+
+    def frame(self, topic: str) -> DataFrame:
+        return _frame(self._spark, "kafka", self._address, topic)
+
+    def read_s(self, topic: str, rows: int) -> float:
+        return _timed(lambda: _drain(self.frame(topic)))
+
+    def keep_s(self, topic: str, rows: int) -> float:
+        place = self._folder / f"parquet-{uuid4().hex[:8]}"
+        try:
+            frame = _frame(self._spark, "kafka", self._address, topic, includeHeaders="true")
+            took = _timed(lambda: frame.write.option("compression", CODEC).parquet(str(place)))
+            _require(self._spark.read.parquet(str(place)).count(), rows, topic)
+            return took
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _frame(spark: SparkSession, form: str, address: str, topic: str, **more: str) -> DataFrame:
+    reader = spark.read.format(form).option("kafka.bootstrap.servers", address).option("subscribe", topic)
+    return reader.options(**more).load()
+
+
+def _drain(frame: DataFrame) -> None:
+    """Every row with all its columns goes to where nothing is done with it."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _timed(work: Callable[[], None]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def _require(found: int, wanted: int, topic: str) -> None:
+    if found != wanted:
+        raise DriverError(f"{topic}: {found:,} rows arrived of {wanted:,}")
