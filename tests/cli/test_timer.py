@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.broker_process import BrokerProcess
-from support.delayed import Arrivals, delayed, send
+from support.commands import complaint, said, told
+from support.delayed import Arrivals, Sending, delayed, send
 from support.programs import PENSTOCK, run
 from support.waiting import PATIENCE_S
 
@@ -33,3 +35,52 @@ def test_a_topic_or_partition_that_is_not_there_is_named(broker: BrokerProcess, 
     admin.create_topics([NewTopic(topic, 1)])[topic].result(PATIENCE_S)
     done = run([PENSTOCK, "timer", "cancel", topic, "A", "--partition", "7", "-b", broker.kafka])
     assert done.returncode == 1 and b"no partition 7" in done.stderr
+
+
+def test_what_waits_is_listed_over_all_partitions_by_due_time_within_a_window(
+    broker: BrokerProcess, admin: AdminClient, topic: str
+) -> None:
+    admin.create_topics([NewTopic(topic, 3)])[topic].result(PATIENCE_S)
+    for partition in range(3):
+        messages = [delayed(b"%d" % hours, f"{hours}h") for hours in range(1 + partition, 10, 3)]
+        send(broker.kafka, topic, messages, partition=partition)
+    base = [PENSTOCK, "timer", "list", topic, "-b", broker.kafka]
+    found = told(run([*base, "--json"]))
+    assert [each["value"] for each in found] == [str(hours) for hours in range(1, 10)]
+    assert [each["partition"] for each in found] == [0, 1, 2] * 3
+    assert abs(found[0]["due"] / 1000 - time.time() - 3600) < 600
+    assert [each["value"] for each in told(run([*base, "--json", "--limit", "4"]))] == ["1", "2", "3", "4"]
+    window = told(run([*base, "--json", "--from", "150m", "--until", "270m"]))
+    assert [each["value"] for each in window] == ["3", "4"]
+    assert [each["value"] for each in told(run([*base, "--json", "-p", "1", "--from", str(found[4]["due"])]))] == [
+        "5",
+        "8",
+    ]
+    lines = said(run([*base, "-n", "2"])).splitlines()
+    assert lines[0].split() == ["DUE", "PARTITION", "TIMER", "ID", "SCHEDULE", "KEY", "VALUE"] and len(lines) == 3
+
+
+def test_a_timer_is_shown_by_its_name_with_its_next_time(broker: BrokerProcess, topic: str) -> None:
+    headers = [("penstock-schedule", b"cron 0 9 1 1 * Europe/Zurich"), ("penstock-timer-id", b"yearly"), ("x", b"y")]
+    send(broker.kafka, topic, [Sending(b"hello", headers, b"key"), delayed(b"other", "1h", timer_id="other")])
+    (found,) = told(run([PENSTOCK, "timer", "show", topic, "yearly", "--json", "-b", broker.kafka]))
+    assert (found["timer_id"], found["key"], found["value"]) == ("yearly", "key", "hello")
+    assert found["schedule"] == "cron 0 9 1 1 * Europe/Zurich" and ["x", "y"] in found["headers"]
+    shown = time.gmtime(found["due"] / 1000)
+    assert (shown.tm_mon, shown.tm_mday, shown.tm_hour, shown.tm_min) == (1, 1, 8, 0)
+    text = said(run([PENSTOCK, "timer", "show", topic, "yearly", "-b", broker.kafka]))
+    assert "-01-01T08:00:00.000Z" in text and "hello" in text
+    words = complaint(run([PENSTOCK, "timer", "show", topic, "nobody", "-b", broker.kafka]))
+    assert f"nothing waits in {topic} under the name nobody" in words
+
+
+def test_a_time_that_cannot_be_understood_is_refused(broker: BrokerProcess, topic: str) -> None:
+    done = run([PENSTOCK, "timer", "list", topic, "--from", "soonish", "-b", broker.kafka])
+    assert done.returncode == 2 and b"soonish" in done.stderr
+
+
+def test_a_topic_in_which_nothing_waits_lists_nothing(broker: BrokerProcess, topic: str) -> None:
+    send(broker.kafka, topic, [Sending(b"now")])
+    assert told(run([PENSTOCK, "timer", "list", topic, "--json", "-b", broker.kafka])) == []
+    done = run([PENSTOCK, "timer", "list", topic, "-b", broker.kafka])
+    assert done.returncode == 0 and b"nothing waits" in done.stderr

@@ -10,6 +10,7 @@ from penstock.records.batch import MAX_SEQUENCE, read_header, stamp_append_time
 from penstock.records.compression import Codec
 from penstock.storage.admission import RefusedRecordsError
 from penstock.storage.contract import Engine, Log
+from penstock.storage.retention import Hold
 from support.logs import (
     ALL,
     AT,
@@ -322,6 +323,37 @@ async def test_retention_does_not_touch_a_log_that_is_only_compacted(new_log: Ne
     clock.advance(DAY_MS)
     await log.apply_retention()
     assert log.start_offset == 0
+
+
+async def test_retention_leaves_what_is_held(new_log: NewLog, clock: ManualClock) -> None:
+    log = await new_log(segment_bytes=1024, retention_ms=DAY_MS)
+    for _ in range(4):
+        await append(log, PADDING)
+    clock.advance(DAY_MS + 1)
+    assert await log.apply_retention(Hold(2)) == 0
+    assert log.start_offset == 2
+    assert await log.apply_retention(Hold(4)) == 0
+    assert log.start_offset == 4
+
+
+async def test_a_hold_ends_at_its_bound_in_bytes(new_log: NewLog, clock: ManualClock) -> None:
+    one = len(batch(PADDING))
+    log = await new_log(segment_bytes=1024, retention_ms=DAY_MS, retention_bytes=-1)
+    for _ in range(5):
+        await append(log, PADDING)
+    clock.advance(DAY_MS + 1)
+    await append(log, PADDING, at_ms=clock.now_ms())
+    assert await log.apply_retention(Hold(1, max_bytes=2 * one)) == 2 * one
+    assert log.start_offset == 3
+    assert await log.apply_retention(Hold(1, max_bytes=2 * one)) == 0
+
+
+async def test_a_hold_ends_at_its_bound_in_time(new_log: NewLog) -> None:
+    log = await new_log(segment_bytes=1024, retention_ms=DAY_MS)
+    for age in range(4):
+        await append(log, PADDING, at_ms=NOW_MS - (3 - age) * DAY_MS)
+    assert await log.apply_retention(Hold(0, max_ms=DAY_MS)) == len(batch(PADDING))
+    assert log.start_offset == 1
 
 
 # Compaction

@@ -8,6 +8,7 @@ from penstock.clock import ManualClock
 from penstock.errors import ApiError, Code
 from penstock.storage.admission import RetiredError
 from penstock.storage.contract import Log
+from penstock.storage.retention import Hold
 from support.logs import DAY_MS, NewLog, append, settings
 
 RETIRED = {"penstock_partitions_retired": "0:1"}
@@ -100,9 +101,9 @@ async def test_retention_leaves_what_is_to_be_kept(new_log: NewLog, clock: Manua
     for _ in range(4):
         await append(log, PADDING)
     clock.advance(DAY_MS)
-    await log.apply_retention(2)
+    await log.apply_retention(Hold(2))
     assert (log.start_offset, log.end_offset) == (2, 4)
-    await log.apply_retention(0)
+    await log.apply_retention(Hold(0))
     assert log.start_offset == 2
     await log.apply_retention()
     assert log.start_offset == 4

@@ -20,6 +20,7 @@ from penstock.protocol.messages.alter_partition_reassignments import (
 from support.cluster import Cluster
 from support.delayed import Arrivals, Sending, assert_not_early, delayed, send
 from support.delayed_load import DelayedLoad
+from support.listing import listed
 from support.waiting import PATIENCE_S, until
 from support.wire import Wire
 from support.zookeeper import ZooKeeperProcess
@@ -81,6 +82,7 @@ def test_a_follower_knows_names_schedules_and_transactions_when_it_begins_to_lea
     cluster.kill(cluster.leader("t"))
     cancel = Sending(b"x", [("penstock-cancel", b"B")])
     send(cluster.kafka, "t", [delayed(b"a again", "9s", timer_id="A"), cancel], acks=-1)
+    assert [record.value for record in listed(cluster.kafka, "t")] == [b"tick", b"a again"]
     with Arrivals(cluster.kafka, "t") as arrivals:
         arrivals.until_true(lambda: b"a again" in arrivals.values and arrivals.values.count(b"tick") >= 4, "both")
     assert set(arrivals.values) == {b"a again", b"tick"}

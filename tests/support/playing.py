@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -31,3 +33,13 @@ def play(make: Callable[[Path], LogStory], steps: Iterable[tuple[object, ...]]) 
             await story.finish()
 
     asyncio.run(run())
+
+
+def copy_left_behind(folder: Path, copy: Path) -> None:
+    """What a process that is killed now leaves: files that are being removed meanwhile are there, or are not."""
+
+    def copy_file(source: str, target: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy2(source, target)
+
+    shutil.copytree(folder, copy, copy_function=copy_file)

@@ -30,6 +30,7 @@ OFTEN = Saving(entries=10, bytes=3000, every_ms=30)
 
 
 HOUR_MS = 3_600_000
+FEW_RUNS = Saving(entries=10_000)
 MOVING = Saving(entries=10, bytes=3000, every_ms=20, move_every_ms=40, move_from_bytes=1)
 
 
@@ -102,3 +103,11 @@ async def until_delivered(running: Running, value: bytes) -> Counter[bytes]:
         assert time.monotonic() < deadline, f"{value!r} was not delivered"
         await asyncio.sleep(0.02)
     return Counter(found)
+
+
+async def until_pending(running: Running, count: int) -> None:
+    """Returns when so many messages are known to wait."""
+    deadline = time.monotonic() + PATIENCE_S
+    while [keeper.timers.index.pending for keeper in running.delays.keepers()] != [count]:
+        assert time.monotonic() < deadline, f"there are not {count} that wait"
+        await asyncio.sleep(0.01)

@@ -13,6 +13,7 @@ from penstock.broker.handlers.reading import NO_REPLICA
 from penstock.clock import ManualClock
 from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
 from penstock.config.broker import Limits, LogSettings
+from penstock.delay.delays import Delays
 from penstock.errors import ApiError, Code
 from penstock.ids import BrokerId
 from penstock.protocol.fetch import FetchPartition, FetchRequest
@@ -49,7 +50,13 @@ class Leader:
         self.image = MetadataImage(1, "cluster", brokers, ME, {AT.topic: self.topic}, {TOPIC_ID: AT.topic})
         limits = Limits(idle_connection_ms=LONG_MS)
         self.handler = FetchHandler(
-            self.replicas, Catalogue(self.image), limits, self.clock, lambda partition, rack: NO_REPLICA, lambda: None
+            self.replicas,
+            Catalogue(self.image),
+            Delays(self.clock),
+            limits,
+            self.clock,
+            lambda partition, rack: NO_REPLICA,
+            lambda: None,
         )
         self.number = 0
 

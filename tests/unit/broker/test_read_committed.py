@@ -16,6 +16,7 @@ from penstock.broker.handlers.reading import NO_REPLICA
 from penstock.clock import ManualClock
 from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
 from penstock.config.broker import Limits, LogSettings
+from penstock.delay.delays import Delays
 from penstock.ids import BrokerId
 from penstock.protocol import apis
 from penstock.protocol.fetch import FetchPartition, FetchRequest
@@ -75,7 +76,15 @@ def partition(replicas: Replicas) -> Partition:
 @pytest.fixture
 def handler(replicas: Replicas, catalogue: Catalogue) -> FetchHandler:
     limits = Limits(fetch_bytes=1 << 26, parked_fetches=10, idle_connection_ms=LONG_MS)
-    return FetchHandler(replicas, catalogue, limits, ManualClock(), lambda partition, rack: NO_REPLICA, lambda: None)
+    return FetchHandler(
+        replicas,
+        catalogue,
+        Delays(ManualClock()),
+        limits,
+        ManualClock(),
+        lambda partition, rack: NO_REPLICA,
+        lambda: None,
+    )
 
 
 async def fetch(
@@ -213,7 +222,7 @@ async def test_a_reader_waits_on_if_a_marker_does_not_make_enough_visible(
 async def test_offsets_are_looked_up_below_the_last_stable_one(
     replicas: Replicas, catalogue: Catalogue, partition: Partition, tmp_path: Path
 ) -> None:
-    handlers = OffsetHandlers(replicas, catalogue, tmp_path)
+    handlers = OffsetHandlers(replicas, catalogue, Delays(ManualClock()), tmp_path)
     await produce(partition, b"plain", at_ms=NOW_MS + 10)
     await txn_produce(partition, b"open", at_ms=NOW_MS + 20)
 

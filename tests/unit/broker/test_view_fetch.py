@@ -18,6 +18,7 @@ from penstock.broker.handlers.reading import NO_REPLICA
 from penstock.clock import ManualClock
 from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
 from penstock.config.broker import Limits, LogSettings
+from penstock.delay.delays import Delays
 from penstock.errors import Code
 from penstock.ids import BrokerId, TopicId
 from penstock.protocol import apis
@@ -82,7 +83,15 @@ def partition(replicas: Replicas) -> Partition:
 @pytest.fixture
 def handler(replicas: Replicas, catalogue: Catalogue) -> FetchHandler:
     limits = Limits(fetch_bytes=1 << 26, parked_fetches=10, idle_connection_ms=LONG_MS)
-    return FetchHandler(replicas, catalogue, limits, ManualClock(), lambda partition, rack: NO_REPLICA, lambda: None)
+    return FetchHandler(
+        replicas,
+        catalogue,
+        Delays(ManualClock()),
+        limits,
+        ManualClock(),
+        lambda partition, rack: NO_REPLICA,
+        lambda: None,
+    )
 
 
 async def append(partition: Partition, *tags: str) -> None:
@@ -229,7 +238,7 @@ async def test_offsets_are_those_of_the_base_and_records_cannot_be_deleted(
     replicas: Replicas, catalogue: Catalogue, partition: Partition, tmp_path: Path
 ) -> None:
     await append(partition, "a", "b", "b")
-    handlers = OffsetHandlers(replicas, catalogue, tmp_path)
+    handlers = OffsetHandlers(replicas, catalogue, Delays(ManualClock()), tmp_path)
     asked = ListOffsetsPartition(partition_index=0, timestamp=LATEST_TIMESTAMP)
     request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="view", partitions=(asked,)),))
     answer = await handlers.list_offsets(request, RequestContext(7, "test", "127.0.0.1"))

@@ -46,6 +46,9 @@ def test_defaults_are_kafkas_with_two_weeks_of_retention() -> None:
             1000 * seconds
             for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
         ),
+        "archive_group": "",
+        "archive_max_bytes": 10 << 30,
+        "archive_max_ms": 7 * 24 * 3600 * 1000,
     }
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.delay.contents import Cancels, Waits, changes, name_in, occurrence, recurrence_in
 from penstock.delay.entries import cancelled, due_of, is_named, pack, recurs, unpack
-from penstock.delay.notes import delivery, end_of_transaction, read_delivered
+from penstock.delay.notes import Delivered, delivery, end_of_transaction, read_delivered
 from penstock.delay.parting import Plan, part, plan
 from penstock.delay.wishes import DelayRules
 from penstock.records.batch import ASIDE_BIT, HEADER_BYTES, PAIRED_BIT, crc_of, read_header
@@ -158,8 +158,9 @@ def test_a_delivery_is_a_batch_and_a_note_of_the_mark(values: list[bytes], due_m
     block = source[HEADER_BYTES:]
     contents = [bytes(block[record.content_at : record.end]) for record in walk(block, len(values) or 1)][: len(values)]
     mark = pack(due_ms, 7, 8, 9, 10)
-    aside, kept = delivery(contents, mark, NOW, 500, 4)
-    assert read_delivered(aside, read_header(aside)) == (mark, NOW)
+    done = Delivered(mark, NOW, {b"p" * 16: NOW + 5, b"q" * 16: NOW + 6})
+    aside, kept = delivery(contents, done, 500, 4)
+    assert read_delivered(aside, read_header(aside)) == done
     assert [(delta, at, record.value) for delta, at, record in in_batch(kept)] == [
         (delta, NOW, value) for delta, value in enumerate(values)
     ]

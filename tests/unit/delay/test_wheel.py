@@ -81,7 +81,7 @@ def test_the_wheel_gives_what_a_sorted_list_would(steps: list[tuple[str, object]
             gone = sorted(entry for entry in waiting if entry <= to)
             recurring += [entry for entry in gone if recurs(entry) and not is_cancel(entry)]
             mark = max(mark, to)
-            assert wheel.passed(to) == [entry for entry in recurring if entry <= to]
+            assert wheel.passed(to).recurring == [entry for entry in recurring if entry <= to]
             recurring = [entry for entry in recurring if entry > to]
             waiting = {entry for entry in waiting if entry > mark}
         left = sorted(waiting)

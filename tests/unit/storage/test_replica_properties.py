@@ -16,7 +16,7 @@ from penstock.config.topic import TopicConfig
 from penstock.storage.contract import Log
 from penstock.storage.segmented.engine import SegmentedEngine
 from support.logs import AT, NOW_MS, batch, open_engine, settings
-from support.playing import play
+from support.playing import copy_left_behind, play
 from support.replicas import check_same, copy, reconcile
 from support.transactions import read_committed, txn_batch
 
@@ -173,7 +173,7 @@ class Story:
         if is_noted:
             await self._follower._save(clean=False)
         crashed = self._root / str(self._lives)
-        shutil.copytree(self._folder, crashed)
+        copy_left_behind(self._folder, crashed)
         await self._follower.close()
         shutil.rmtree(self._folder)
         self._folder = crashed

@@ -16,7 +16,7 @@ from penstock.config.topic import TopicConfig
 from penstock.storage.contract import Log
 from penstock.storage.segmented.engine import SegmentedEngine
 from support.logs import AT, NOW_MS, append, open_engine, settings
-from support.playing import play
+from support.playing import copy_left_behind, play
 from support.transactions import end, read_committed, txn_append
 
 KEPT = settings(segment_bytes=1024, index_interval_bytes=100)
@@ -209,7 +209,7 @@ class Story:
         if is_noted:
             await self._engine._save(clean=False)
         crashed = self._root / str(self._starts)
-        shutil.copytree(self._folder, crashed)
+        copy_left_behind(self._folder, crashed)
         await self.close()
         shutil.rmtree(self._folder)
         self._folder = crashed

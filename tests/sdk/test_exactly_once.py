@@ -1,0 +1,153 @@
+"""Exactly once: what handlers send, retries, dead letters and offsets, in one transaction; judged by its output."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+import penstock
+from conftest import BrokerFactory
+from support.broker_process import BrokerProcess
+from support.foreign import seen_in, values_in
+from support.receiving import SOON, Heard, create, running, wait_until_committed
+from support.subscribers import SETTINGS, Subscribers
+from support.waiting import until
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[penstock.Client]:
+    with penstock.Client(broker.kafka) as client:
+        yield client
+
+
+@pytest.fixture
+def created(admin: AdminClient, topic: str) -> str:
+    create(admin, f"{topic}.out", 2)
+    return create(admin, topic, 2)
+
+
+def test_what_an_acknowledged_message_has_sent_is_seen_and_nothing_of_a_failed_one(
+    broker: BrokerProcess, client: penstock.Client, created: str
+) -> None:
+    heard = Heard()
+
+    @client.subscribe(created, group=created, delivery="exactly-once", concurrency=4, retries=SOON, from_beginning=True)
+    def handle(message: penstock.Message) -> None:
+        heard(message)
+        message.transaction.send(f"{created}.out", message.value, key=message.key, biz_id=f"{message.attempt}")
+        if message.value == b"3" and message.attempt < 3:
+            raise ValueError("what it has sent is forgotten")
+        if message.value == b"4":
+            message.reject("and so is this")
+
+    for number in range(20):
+        client.send_soon(created, f"{number}")
+    assert client.flush()
+    with running(client):
+        out = seen_in(broker.kafka, f"{created}.out", 19)
+        (dead,) = seen_in(broker.kafka, f"{created}.dead", 1)
+        wait_until_committed(broker.kafka, created, created, 2)
+    assert sorted(int(seen.value or b"") for seen in out) == [number for number in range(20) if number != 4]
+    assert {dict(seen.headers)["penstock-biz-id"] for seen in out if seen.value == b"3"} == {b"3"}
+    assert (dead.value, dict(dead.headers)["penstock-error"]) == (b"4", b"and so is this")
+    # Not even to those who look at what is not committed: a failed handler's messages never leave the process.
+    assert len(values_in(broker.kafka, f"{created}.out", committed=False)) == 19
+
+
+def test_a_message_that_no_broker_takes_makes_a_dead_letter_of_the_one_that_sent_it(
+    broker: BrokerProcess, client: penstock.Client, created: str
+) -> None:
+    @client.subscribe(created, group=created, delivery="exactly-once", retries=SOON, from_beginning=True)
+    def handle(message: penstock.Message) -> None:
+        size = 5_000_000 if message.value == b"1" else 5
+        message.transaction.send(f"{created}.out", b"x" * size, key=message.value)
+
+    for number in range(3):
+        client.send(created, f"{number}", partition=0)
+    with running(client):
+        out = seen_in(broker.kafka, f"{created}.out", 2)
+        (dead,) = seen_in(broker.kafka, f"{created}.dead", 1)
+    assert {seen.key for seen in out} == {b"0", b"2"}
+    assert dead.value == b"1"
+    assert (dict(dead.headers)["penstock-error"] or b"").startswith(b"SendError")
+
+
+def test_a_transaction_is_for_exactly_once_only(client: penstock.Client, created: str) -> None:
+    heard, errors = Heard(), []
+
+    @client.subscribe(created, group=created, from_beginning=True)
+    def handle(message: penstock.Message) -> None:
+        try:
+            message.transaction.send(f"{created}.out", b"x")
+        except penstock.InvalidInputError as error:
+            errors.append(str(error))
+        heard(message)
+
+    client.send(created, b"x")
+    with running(client):
+        heard.wait(1)
+    assert errors == ['a message has a transaction with delivery="exactly-once" only']
+
+
+def test_kills_of_subscribers_and_of_the_broker_under_load_lose_and_repeat_nothing(
+    new_broker: BrokerFactory, topic: str, tmp_path: Path
+) -> None:
+    broker = new_broker(SETTINGS)
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    create(admin, topic, 4)
+    create(admin, f"{topic}.out", 2)
+    common = {
+        "bootstrap": broker.kafka,
+        "topic": topic,
+        "group": topic,
+        "delivery": "exactly-once",
+        "target": f"{topic}.out",
+    }
+    chance, sent, enough = random.Random(11), [], threading.Event()
+    sending = penstock.Sending(tries=20)
+    with penstock.Client(broker.kafka, sending=sending) as client, Subscribers(tmp_path, **common) as subscribers:
+
+        def send_on() -> None:
+            while not enough.is_set():
+                sent.append(f"{'fails' if chance.random() < 0.2 else 'works'} {len(sent)}")
+                client.send_soon(topic, sent[-1])
+                enough.wait(0.005)
+
+        for name in ("a", "b"):
+            subscribers.start(name)
+        load = threading.Thread(target=send_on)
+        load.start()
+        try:
+            for round_ in range(5):
+                before = len(subscribers.values("handled"))
+                until(lambda before=before: len(subscribers.values("handled")) > before + 50, "work goes on", 60)
+                if round_ == 2:
+                    broker.kill()
+                    broker.start()
+                else:
+                    name = chance.choice("ab")
+                    subscribers.kill(name)
+                    subscribers.start(name)
+        finally:
+            enough.set()
+            load.join()
+        assert client.flush("60s")
+        out: list[str] = []
+
+        def is_there() -> bool:
+            out[:] = [(value or b"").decode() for value in values_in(broker.kafka, f"{topic}.out")]
+            return set(sent) <= set(out)
+
+        until(is_there, "everything has come out", 120)
+        for name in ("a", "b"):
+            subscribers.stop(name)
+        is_there()
+    lost, repeated = set(sent) - set(out), {value: count for value, count in Counter(out).items() if count > 1}
+    assert (lost, repeated) == (set(), {})
+    assert not seen_in(broker.kafka, f"{topic}.dead")

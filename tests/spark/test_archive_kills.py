@@ -1,0 +1,80 @@
+"""kill -9 of archivers, and two at once: every record is in the lake, once."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from spark.archive_kills import run
+from support.broker_process import BrokerProcess
+from support.lake import lake_values
+from support.programs import PENSTOCK, dying_with_us, environment, required_program
+from support.spark import send
+
+_SPARK = ["--master", "local[2]", "--memory", "700m", "--conf", "spark.driver.defaultJavaOptions=-XX:+UseSerialGC"]
+_PATIENCE_S = 120
+
+
+def test_an_archiver_that_is_killed_at_every_step_loses_and_doubles_nothing(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    counts = run(broker.kafka, topic, tmp_path / "lake", rounds=8, seed=1)
+    print(counts)
+    assert counts.sent == counts.archived == 6000
+    assert counts.killed >= 4
+    assert (counts.lost, counts.doubled, counts.altered) == (0, 0, 0), counts
+
+
+def test_the_command_goes_on_where_it_was_killed_and_only_the_later_of_two_works(
+    broker: BrokerProcess,
+    admin: AdminClient,
+    topic: str,
+    tmp_path: Path,
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    required_program("java")
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    sent = [b"%05d" % number for number in range(3000)]
+    for number in range(2):
+        send(broker, topic, sent, number)
+    command = [PENSTOCK, "pipeline", "archive", "--bootstrap", broker.kafka, "--topics", topic]
+    command += ["--lake", str(tmp_path / "lake"), "--max-offsets", "1000", *_SPARK]
+    first = _start([*command, "--interval", "0.1"])
+    started.append(first)
+    assert first.stdout is not None
+    # Killed with most of it undone: the driver's process, whose JVM ends with it.
+    assert b"version 2: 1000 records" in first.stdout.readline()
+    first.kill()
+    first.wait(_PATIENCE_S)
+    second = _start([*command, "--interval", "0.1"])
+    started.append(second)
+    assert second.stdout is not None
+    assert b"records" in second.stdout.readline()
+    third = _start([*command, "--once"])
+    started.append(third)
+    _, complaint = second.communicate(timeout=_PATIENCE_S)
+    said, _ = third.communicate(timeout=_PATIENCE_S)
+    assert third.returncode == 0, said
+    assert second.returncode == 1
+    assert b"another archiver named archive was started" in complaint
+    assert lake_values(tmp_path / "lake") == sent + sent
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that end with the test, however it ends."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def _start(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(dying_with_us(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())

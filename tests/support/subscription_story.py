@@ -1,0 +1,227 @@
+"""A subscription that is played step by step: an inbox, an outbox, a runner and a clock that the story moves."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from penstock.clock import ManualClock
+from penstock.ids import TopicPartition
+from penstock.sdk.errors import SendError, TransactionError
+from penstock.sdk.hooks import Hooks
+from penstock.sdk.message import Message
+from penstock.sdk.ports import Assignment, Headers, Outgoing, Receipt, Received
+from penstock.sdk.receive.forwarding import Layout
+from penstock.sdk.receive.plan import Plan, plan_of
+from penstock.sdk.receive.retries import Retries
+from penstock.sdk.receive.rounds import RefusedError
+from penstock.sdk.receive.runners import Steps, drive
+from penstock.sdk.receive.subscription import Subscription
+
+LAYOUT = Layout(("orders",), "g.retry", "g.dead", retry_partitions=1, dead_partitions=1)
+EXACT = Retries(first="1s", factor=2, cap="1m", attempts=3, jitter=0)
+
+
+def place(partition: int, topic: str = "orders") -> TopicPartition:
+    return TopicPartition(topic, partition)
+
+
+class PlayedInbox:
+    """Gives what it was told to, at most as much as is asked for."""
+
+    def __init__(self) -> None:
+        self.coming: deque[Received] = deque()
+        self.assignment: Assignment | None = None
+        self.paused: set[TopicPartition] = set()
+        self.settled_at: dict[TopicPartition, int] = {}
+        self.positions: dict[TopicPartition, int] = {}
+        self.commits: list[tuple[dict[TopicPartition, int], Callable[[bool], None]]] = []
+        self.events: deque[Callable[[], None]] = deque()
+        self.rewinds = 0
+        self.can_rewind = True
+        self.is_closed = False
+
+    def join(self, topics: Sequence[str], assignment: Assignment, *, from_end: Sequence[str] = ()) -> None:
+        self.topics, self.from_end, self.assignment = list(topics), list(from_end), assignment
+
+    def poll(self, most: int, timeout_s: float) -> Sequence[Received]:
+        while self.events:
+            self.events.popleft()()
+        found: list[Received] = []
+        for received in list(self.coming):
+            if len(found) < most and received.place not in self.paused:
+                self.coming.remove(received)
+                found.append(received)
+                self.positions[received.place] = received.offset + 1
+        return found
+
+    def pause(self, places: Iterable[TopicPartition]) -> None:
+        self.paused.update(places)
+
+    def resume(self, places: Iterable[TopicPartition]) -> None:
+        self.paused.difference_update(places)
+
+    def position(self, place: TopicPartition) -> int | None:
+        return self.positions.get(place)
+
+    def settled(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.settled_at.update(positions)
+
+    def commit(self, positions: Mapping[TopicPartition, int], done: Callable[[bool], None]) -> None:
+        self.commits.append((dict(positions), done))
+
+    def rewind(self) -> bool:
+        self.rewinds += 1
+        return self.can_rewind
+
+    def group_metadata(self) -> object:
+        return "metadata"
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class PlayedOutbox:
+    """Answers when the story does."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Outgoing, Future[Receipt]]] = []
+
+    def send_soon(self, outgoing: Outgoing) -> Future[Receipt]:
+        future: Future[Receipt] = Future()
+        self.sent.append((outgoing, future))
+        return future
+
+    def answer(self, error: SendError | None = None) -> Outgoing:
+        """Answers the oldest that waits."""
+        outgoing, future = self.sent.pop(0)
+        if error is None:
+            future.set_result(Receipt(outgoing.topic, 0, 0))
+        else:
+            future.set_exception(error)
+        return outgoing
+
+
+class PlayedTransactor:
+    """Commits, or fails as it was told to."""
+
+    def __init__(self) -> None:
+        self.committed: list[tuple[list[Outgoing], dict[TopicPartition, int]]] = []
+        self.failures: deque[TransactionError] = deque()
+
+    def commit(self, outgoing: Sequence[Outgoing], positions: Mapping[TopicPartition, int], group: object) -> None:
+        if self.failures:
+            raise self.failures.popleft()
+        self.committed.append((list(outgoing), dict(positions)))
+
+    def refuse(self, index: int) -> None:
+        self.failures.append(RefusedError(index, "too large"))
+
+    def close(self) -> None:
+        pass
+
+
+class HeldRunner:
+    """Handlers begin when the story wants; each can be left standing in the middle."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Steps] = deque()
+        self.chores: deque[Callable[[], None]] = deque()
+
+    def start(self, steps: Steps) -> None:
+        self.waiting.append(steps)
+
+    def background(self, chore: Callable[[], None]) -> None:
+        self.chores.append(chore)
+
+    def close(self) -> None:
+        pass
+
+    def run(self) -> None:
+        """Everything that waits, and what follows from it."""
+        while self.waiting or self.chores:
+            if self.waiting:
+                drive(self.waiting.popleft())
+            while self.chores:
+                self.chores.popleft()()
+
+
+class Watching(Hooks):
+    def __init__(self) -> None:
+        self.handled_values: list[bytes | None] = []
+        self.retried_after: list[int] = []
+        self.dead: list[str] = []
+
+    def handled(self, message: Message, seconds: float) -> None:
+        self.handled_values.append(message.value)
+
+    def retried(self, message: Message, error: str, after_ms: int) -> None:
+        self.retried_after.append(after_ms)
+
+    def dead_lettered(self, message: Message, error: str) -> None:
+        self.dead.append(error)
+
+
+class Story:
+    """One subscription to `orders` of the group `g`."""
+
+    def __init__(self, handler: Callable[[Any], Any], partitions: Sequence[int] = (0,), **terms: Any) -> None:
+        self.clock = ManualClock()
+        self.inbox, self.outbox, self.runner, self.transactor = (
+            PlayedInbox(),
+            PlayedOutbox(),
+            HeldRunner(),
+            PlayedTransactor(),
+        )
+        self.hooks = Watching()
+        self.subscription = Subscription(
+            plan_of("orders", group="g", **{"retries": EXACT, **terms}),
+            handler,
+            preparation=self,
+            inbox=self.inbox,
+            outbox=self.outbox,
+            runner=self.runner,
+            transactor=self.transactor,
+            hooks=self.hooks,
+            clock=self.clock,
+            chance=lambda: 0.5,
+        )
+        assert self.subscription.join()
+        self.subscription.assigned([place(partition) for partition in partitions])
+
+    def prepare(self, plan: Plan) -> Layout:
+        return LAYOUT
+
+    def comes(
+        self,
+        *values: bytes,
+        partition: int = 0,
+        key: bytes | None = None,
+        first: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Messages are there to be received."""
+        coming = [each.offset for each in self.inbox.coming if each.partition == partition]
+        at = max([*coming, self.inbox.positions.get(place(partition), 0) - 1]) + 1 if first is None else first
+        for offset, value in enumerate(values, at):
+            self.inbox.coming.append(Received("orders", partition, offset, value, key, headers, 1_000))
+
+    def step(self) -> None:
+        """One turn of the polling thread; handlers do not run."""
+        self.subscription.step(0.0)
+
+    def play(self, turns: int = 3) -> None:
+        """Turns, in which handlers run."""
+        for _ in range(turns):
+            self.step()
+            self.runner.run()
+        self.step()
+
+    def passes(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.step()
+
+    def committable(self, partition: int = 0) -> int | None:
+        return self.inbox.settled_at.get(place(partition))
