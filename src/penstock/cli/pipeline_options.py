@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,16 +51,40 @@ DEFAULT_MEMORY = "1g"
 
 
 @contextmanager
-def spark_session(name: str, master: str, memory: str, conf: list[str] | None) -> Iterator[SparkSession]:
-    """A session, with a folder that goes with it."""
+def spark_session(
+    name: str, master: str, memory: str, conf: list[str] | None, *, is_silent: bool = False
+) -> Iterator[SparkSession]:
+    """A session, with a folder that goes with it. A silent one keeps its own words for itself: what it cannot do is
+    raised, and workers whose answers are wanted no longer complain about it at length.
+    """
     from penstock.pipeline.session import SparkWish, start
 
     with tempfile.TemporaryDirectory(prefix="penstock-spark-", ignore_cleanup_errors=True) as folder:
-        session = start(name, SparkWish(Path(folder), master, memory, pairs(conf or (), "--conf")))
+        wish = SparkWish(Path(folder), master, memory, pairs(conf or (), "--conf"))
+        with _words_to(Path(folder) / "spark.log") if is_silent else nullcontext():
+            session = start(name, wish)
         try:
             yield session
         finally:
             session.stop()
+
+
+@contextmanager
+def _words_to(path: Path) -> Iterator[None]:
+    """Processes that are started inside have a file as their standard error; it is shown if something fails."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    except BaseException:
+        os.dup2(ours, 2)
+        sys.stderr.write(path.read_text(errors="replace"))
+        raise
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
 def subscription_of(topics: str | None, pattern: str | None) -> Subscription:

@@ -85,7 +85,7 @@ def report(
     place, settings = sides(context, lake, storage, bootstrap, kafka, lake_only=lake_only, live_only=live_only)
     begin, end = time_of(since, "--since"), time_of(until, "--until")
     names = _names(only)
-    with spark_session("penstock report", master, memory, conf) as spark:
+    with spark_session("penstock report", master, memory, conf, is_silent=True) as spark:
         from penstock.pipeline.querying.history import Window, open_history
         from penstock.pipeline.reports.facts import SENDER_HEADERS
         from penstock.pipeline.reports.reconciliation import parse_pair

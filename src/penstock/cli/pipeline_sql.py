@@ -83,7 +83,7 @@ def sql(
     """Query topics, archived and live, as tables."""
     place, settings = sides(context, lake, storage, bootstrap, kafka, lake_only=lake_only, live_only=live_only)
     begin, end = time_of(since, "--since"), time_of(until, "--until")
-    with spark_session("penstock sql", master, memory, conf) as spark:
+    with spark_session("penstock sql", master, memory, conf, is_silent=True) as spark:
         from penstock.pipeline.querying.frames import Reader
         from penstock.pipeline.querying.history import Window, open_history
         from penstock.pipeline.querying.sql import Tables, rows_of

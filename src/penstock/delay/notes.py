@@ -14,7 +14,15 @@ from typing import NamedTuple
 
 from penstock.delay.entries import ENTRY_BYTES, PLACE_BYTES, due_of
 from penstock.delay.wishes import CANCEL
-from penstock.records.batch import ASIDE_BIT, HEADER_BYTES, MAGIC, NO_TIMESTAMP, PAIRED_BIT, BatchHeader, with_header
+from penstock.records.batch import (
+    ASIDE_BIT,
+    HEADER_BYTES,
+    NO_TIMESTAMP,
+    PAIRED_BIT,
+    BatchHeader,
+    new_header,
+    with_header,
+)
 from penstock.records.compression import Codec, compress
 from penstock.records.records import content_of, put_content, records_block, walk
 from penstock.replication.beside import Pair
@@ -42,19 +50,13 @@ def delivery(contents: Sequence[bytes], done: Delivered, base_offset: int, leade
     records: list[bytes | memoryview] = []
     for delta, content in enumerate(contents):
         put_content(records, content, 0, delta)
-    header = BatchHeader(
-        base_offset=base_offset,
-        length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
+    header = new_header(
+        base_offset,
+        leader_epoch,
         attributes=PAIRED_BIT,
         last_offset_delta=max(0, len(contents) - 1),
         base_timestamp=now_ms if contents else NO_TIMESTAMP,
         max_timestamp=now_ms if contents else NO_TIMESTAMP,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
         record_count=len(contents),
     )
     said: list[bytes | memoryview] = []
@@ -77,19 +79,13 @@ def moving(entries: Sequence[bytes], contents: Sequence[bytes], base_offset: int
     put_content(records, content_of(b"".join(entries), None, ()), 0, 0)
     for delta, (entry, content) in enumerate(zip(entries, contents, strict=True), 1):
         put_content(records, content, due_of(entry) - base_ms, delta)
-    header = BatchHeader(
-        base_offset=base_offset,
-        length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
+    header = new_header(
+        base_offset,
+        leader_epoch,
         attributes=ASIDE_BIT | MOVED_BIT,
         last_offset_delta=len(entries),
         base_timestamp=base_ms,
         max_timestamp=due_of(entries[-1]),
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
         record_count=len(entries) + 1,
     )
     return Pair(memoryview(with_header(header, b"".join(records))), memoryview(with_header(_emptied(header), b"")))
@@ -100,19 +96,13 @@ def cancelling(names: Sequence[bytes], now_ms: int, base_offset: int, leader_epo
     records: list[bytes | memoryview] = []
     for delta, name in enumerate(names):
         put_content(records, content_of(None, None, ((CANCEL.decode(), name),)), 0, delta)
-    header = BatchHeader(
-        base_offset=base_offset,
-        length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
+    header = new_header(
+        base_offset,
+        leader_epoch,
         attributes=ASIDE_BIT,
         last_offset_delta=len(names) - 1,
         base_timestamp=now_ms,
         max_timestamp=now_ms,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
         record_count=len(names),
     )
     return Pair(memoryview(with_header(header, b"".join(records))), memoryview(with_header(_emptied(header), b"")))

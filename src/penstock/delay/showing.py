@@ -17,7 +17,7 @@ from penstock.delay.indexfiles import HASH_BYTES
 from penstock.delay.pages import Numbered, Page, Spot, end_of, first_number, read_page
 from penstock.delay.timers import Timers
 from penstock.errors import StorageError
-from penstock.records.batch import MAGIC, BatchHeader, with_header
+from penstock.records.batch import new_header, with_header
 from penstock.records.records import put_content
 
 T = TypeVar("T")
@@ -181,19 +181,12 @@ def _batch(messages: Sequence[tuple[Numbered, bytes]], leader_epoch: int) -> byt
     records: list[bytes | memoryview] = []
     for (number, entry), content in messages:
         put_content(records, content, due_of(entry) - base_ms, number - base_offset)
-    header = BatchHeader(
-        base_offset=base_offset,
-        length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=0,
+    header = new_header(
+        base_offset,
+        leader_epoch,
         last_offset_delta=last.number - base_offset,
         base_timestamp=base_ms,
         max_timestamp=due_of(last.entry),
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
         record_count=len(messages),
     )
     return bytes(with_header(header, b"".join(records)))

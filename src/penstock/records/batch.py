@@ -132,6 +132,34 @@ def stamp_producer(batch: memoryview, producer_id: int) -> None:
     _U32.pack_into(batch, 17, crc_of(batch))
 
 
+def new_header(
+    base_offset: int,
+    leader_epoch: int,
+    *,
+    attributes: int = 0,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    record_count: int,
+) -> BatchHeader:
+    """The header of a batch of no producer; `with_header` puts in its length and its CRC."""
+    return BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=record_count,
+    )
+
+
 def with_header(header: BatchHeader, records: bytes | memoryview) -> bytearray:
     """A batch of this header around these (already compressed) records: length and CRC are made here."""
     batch = bytearray(HEADER_BYTES + len(records))

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.errors import ApiError, Code
-from penstock.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, read_header, with_header
+from penstock.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, new_header, read_header, with_header
 from penstock.records.compression import Codec, compress, decompress
 
 _MAX_U64 = (1 << 64) - 1
@@ -129,21 +129,16 @@ def build_batch(
     parts: list[bytes | memoryview] = []
     for delta, record in enumerate(kept):
         _put_record(parts, record, record.timestamp_ms - base_timestamp, delta)
-    header = BatchHeader(
-        base_offset=base_offset,
-        length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
+    header = new_header(
+        base_offset,
+        leader_epoch,
         attributes=attributes | codec,
         last_offset_delta=len(kept) - 1,
         base_timestamp=base_timestamp,
         max_timestamp=max(record.timestamp_ms for record in kept),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
         record_count=len(kept),
     )
+    header = header._replace(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
     return with_header(header, compress(codec, b"".join(parts)))
 
 
