@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.pipeline.failure import PipelineError
 from penstock.pipeline.lake import Place, open_lake
@@ -276,3 +277,16 @@ def test_reports_of_what_is_not_there_are_refused(
         reported(spark, broker, None, topic, pairs=(parse_pair(f"{topic}:other"),))
     with pytest.raises(PipelineError, match="'orders' names no two topics"):
         parse_pair("orders")
+
+
+def test_a_cluster_without_groups_and_messages_has_an_empty_report(
+    spark: SparkSession, new_broker: Callable[..., BrokerProcess]
+) -> None:
+    from penstock.pipeline.reports.page import page
+
+    broker = new_broker()
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    admin.create_topics([NewTopic("empty", 1, 1)])["empty"].result(30)
+    made, found = reported(spark, broker, None, "empty")
+    assert not any(found.values())
+    assert page(made).count("Nothing of the kind in this window.") == 7

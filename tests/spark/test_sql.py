@@ -204,3 +204,16 @@ def test_a_window_leaves_out_files_and_offsets(
     found = tables_of(spark, broker, tmp_path, window).query(f"select value from `{topic}` order by offset")
     assert [each["numFiles"] for each in scans(found)] == [1]
     assert values(found) == [b"2", b"3", b"4"]
+
+
+def test_a_view_is_a_table_and_its_records_are_not_counted_twice(
+    spark: SparkSession, broker: BrokerProcess, make_topic: MakeTopic, topic: str
+) -> None:
+    whole = make_topic()
+    view = make_topic(name=f"{topic}-view", **{"penstock.view.of": whole, "penstock.view.tags": "a"})
+    for tag in (b"a", b"b", b"a"):
+        send(broker, whole, [tag], headers=[("penstock-tags", tag)])
+    tables = tables_of(spark, broker, None)
+    assert values(tables.query(f"select value from `{view}` order by offset")) == [b"a", b"a"]
+    every = tables.query(f"select value from `*` where topic like '{topic}%' order by offset")
+    assert values(every) == [b"a", b"b", b"a"]

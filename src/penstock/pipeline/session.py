@@ -55,6 +55,8 @@ class SparkWish:
 def start(name: str, wish: SparkWish) -> SparkSession:
     """A session; its process ends with ours."""
     try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
         from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     except ImportError:
@@ -81,7 +83,11 @@ def start(name: str, wish: SparkWish) -> SparkSession:
         builder = builder.config(key, value)
     for logger in _TALKATIVE:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        # Java has said why, to standard error.
+        raise PipelineError(f"Spark could not be started: {str(error).splitlines()[0]}") from None
     if not is_local:
         session.sparkContext.addPyFile(str(zipped(wish.folder)))
     return session
