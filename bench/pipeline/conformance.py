@@ -1,4 +1,4 @@
-"""Spark's own connector against our broker, unchanged: reads and writes, tables and streams, rows compared one by one."""
+"""Spark's own connector against our broker, unchanged: tables and streams, rows compared one by one."""
 
 from __future__ import annotations
 
