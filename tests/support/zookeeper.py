@@ -39,7 +39,7 @@ class ZooKeeperProcess:
             "clientPortAddress=127.0.0.1",
             f"tickTime={TICK_MS}",
             "initLimit=20",
-            "syncLimit=4",
+            "syncLimit=10",
             "maxClientCnxns=0",
             "admin.enableServer=false",
             "4lw.commands.whitelist=srvr",
