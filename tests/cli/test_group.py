@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.broker_process import BrokerProcess
 from support.commands import complaint, said, told
-from support.confluent import read, send
+from support.confluent import join_without_reading, read, send
 from support.programs import PENSTOCK, run
 from support.waiting import until
 
@@ -46,9 +46,7 @@ def member(broker: BrokerProcess, group: str) -> Iterator[Consumer]:
         "heartbeat.interval.ms": 200,
     }
     consumer = Consumer(settings)
-    assigned: list[object] = []
-    consumer.subscribe([group], on_assign=lambda _, partitions: assigned.append(partitions))
-    until(lambda: consumer.poll(0) or assigned, "the member has its partitions")
+    join_without_reading(consumer, group)
     yield consumer
     consumer.close()
 

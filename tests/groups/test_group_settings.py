@@ -21,7 +21,7 @@ from kafka.admin import ConfigResourceType
 
 from conftest import BrokerFactory
 from support.broker_process import BrokerProcess
-from support.confluent import code_of, read, send
+from support.confluent import code_of, join_without_reading, read, send
 from support.crew import SETTINGS, Crew
 from support.waiting import until
 
@@ -53,9 +53,7 @@ def joining() -> Iterator[Joining]:
             }
         )
         made.append(consumer)
-        assigned: list[object] = []
-        consumer.subscribe([topic], on_assign=lambda _, partitions: assigned.append(partitions))
-        until(lambda: consumer.poll(0) or assigned, "the member has its partitions")
+        join_without_reading(consumer, topic)
         return consumer
 
     yield join

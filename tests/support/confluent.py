@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from support.broker_process import BrokerProcess
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, until
 
 
 def consumer_of(broker: BrokerProcess, **more: Any) -> Consumer:
@@ -59,3 +59,18 @@ def error_of(message: Message) -> int:
 def code_of(error: pytest.ExceptionInfo[KafkaException]) -> int:
     code: int = error.value.args[0].code()
     return code
+
+
+def join_without_reading(consumer: Consumer, topic: str) -> None:
+    """Subscribes, and returns when the consumer has its partitions; the polls that this takes give it no message."""
+    assigned: list[TopicPartition] = []
+
+    def assign(_: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.assign(partitions)
+        if not assigned:
+            consumer.pause(partitions)
+            assigned.extend(partitions)
+
+    consumer.subscribe([topic], on_assign=assign)
+    until(lambda: consumer.poll(0) or assigned, "the member has its partitions")
+    consumer.resume(assigned)
