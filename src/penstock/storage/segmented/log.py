@@ -17,9 +17,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from penstock.config.setting import LONG_MAX
 from penstock.config.topic import TopicConfig
-from penstock.errors import ApiError, Code, DiskFullError, StorageError
+from penstock.errors import ApiError, Code, StorageError
 from penstock.ids import TopicId, TopicPartition
 from penstock.logs import fields
 from penstock.records.batch import BatchHeader, read_header, stamp
@@ -34,6 +33,7 @@ from penstock.storage.segmented.background import Background
 from penstock.storage.segmented.cleaner import Cleaner
 from penstock.storage.segmented.cutting import Cutter
 from penstock.storage.segmented.flusher import Flusher
+from penstock.storage.segmented.flushrule import FlushRule
 from penstock.storage.segmented.index import MAX_RELATIVE
 from penstock.storage.segmented.reader import Reader, look_up
 from penstock.storage.segmented.rolling import must_roll, new_jitter_ms
@@ -42,7 +42,7 @@ from penstock.storage.segmented.sidefiles import SideFiles
 from penstock.storage.segmented.surroundings import Surroundings
 from penstock.storage.segmented.tagindex import SegmentTags
 from penstock.storage.segmented.trimming import Trimmer
-from penstock.storage.segmented.undoing import write_failed
+from penstock.storage.segmented.undoing import check_room, write_failed
 
 logger = logging.getLogger(__name__)
 
@@ -88,9 +88,8 @@ class SegmentedLog(Log):
         """Offset and position of the last append: where a reader at the end of the log goes on."""
         self._jitter_ms = 0
         """How much sooner the active segment is rolled by time, so that not all logs roll at once."""
-        self._unflushed_messages = 0
-        self._flush_timer: asyncio.TimerHandle | None = None
         self._background = Background(str(at))
+        self._flush_rule = FlushRule(lambda: self._background.start(self.flush()))
         self.tags: SegmentTags = SegmentTags(self, self._background, surroundings)
         self._reader = Reader(str(at), surroundings.read_pool)
         self._side_files = SideFiles(surroundings.files, folder, epochs, producers)
@@ -148,9 +147,7 @@ class SegmentedLog(Log):
             try:
                 admitted = admit(batch, self.config, self.producers, now_ms, guard, is_own=is_own)
             except ApiError as error:
-                if self.disk_is_full and error.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                    # What it follows found no room. Told that it is out of order, clients would begin a new epoch.
-                    raise DiskFullError(f"no room on the disk for {self.topic_partition}") from error
+                check_room(self, error)
                 raise
         if admitted.repeat_of is not None:
             if self.config.flush_messages == 1:
@@ -294,7 +291,7 @@ class SegmentedLog(Log):
     async def flush(self) -> None:
         if self.failure is not None:
             raise self.failure
-        self._unflushed_messages = 0
+        self._flush_rule.begin_anew()
         await self._flusher.flush(self.end_offset)
 
     def configure(self, config: TopicConfig) -> None:
@@ -332,8 +329,7 @@ class SegmentedLog(Log):
 
     async def close(self, *, is_removed: bool = False) -> None:
         """Flushes, unless the log is about to be removed, and lets every file go."""
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
+        self._flush_rule.close()
         await self._cutter.close()
         await self._cleaner.close()
         await self.tags.close()
@@ -385,24 +381,16 @@ class SegmentedLog(Log):
         self.start_offset, self.end_offset = start_offset, end_offset
         if self.saved_high_watermark >= 0:
             self.saved_high_watermark = max(start_offset, min(self.saved_high_watermark, end_offset))
-        self._last_append, self._unflushed_messages = (-1, -1), 0
+        self._last_append = (-1, -1)
+        self._flush_rule.begin_anew()
         return gone
 
     def _state_job(self, segment: Segment) -> Callable[[], None]:
         return self._side_files.state_job(segment, self.end_offset, self.saved_high_watermark)
 
     async def secure(self, messages: int) -> None:
-        config = self.config
-        self._unflushed_messages += messages
-        if self._unflushed_messages >= config.flush_messages:
+        if self._flush_rule.is_due(messages, self.config):
             await self.flush()
-        elif config.flush_ms < LONG_MAX and self._flush_timer is None:
-            loop = asyncio.get_running_loop()
-            self._flush_timer = loop.call_later(config.flush_ms / 1000, self._flush_by_time)
-
-    def _flush_by_time(self) -> None:
-        self._flush_timer = None
-        self._background.start(self.flush())
 
     def fail(self, failure: StorageError) -> StorageError:
         """Takes the log offline."""

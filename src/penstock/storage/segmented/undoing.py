@@ -1,11 +1,11 @@
-"""What becomes of a log when a write fails: it is as it was before, or it goes offline."""
+"""What becomes of a log when a write fails, or found no room: it is as it was before, or it goes offline."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
-from penstock.errors import DiskFullError, StorageError
+from penstock.errors import ApiError, Code, DiskFullError, StorageError
 from penstock.logs import fields
 from penstock.storage.segmented.flusher import NO_ROOM
 
@@ -29,3 +29,11 @@ def write_failed(log: SegmentedLog, segment: Segment, error: OSError) -> Storage
         log.disk_is_full = True
         return DiskFullError(f"no room on the disk for {name}: {error.strerror}")
     return log.fail(StorageError(f"writing {name} failed: {error}"))
+
+
+def check_room(log: SegmentedLog, error: ApiError) -> None:
+    """A batch was refused as out of order: if what it follows found no room, that is told in its place. Clients would
+    begin a new epoch.
+    """
+    if log.disk_is_full and error.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        raise DiskFullError(f"no room on the disk for {log.topic_partition}") from error
