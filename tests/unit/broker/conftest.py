@@ -1,4 +1,4 @@
-"""What the tests of the handlers share."""
+"""What the tests of the handlers share. Those of fetches say by the fixture `image` which topics there are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,24 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.handlers.fetch import FetchHandler
+from penstock.broker.handlers.reading import NO_REPLICA
+from penstock.clock import ManualClock
+from penstock.cluster.metadata import MetadataImage
+from penstock.config.broker import Limits, LogSettings
+from penstock.delay.delays import Delays
+from penstock.ids import BrokerId
+from penstock.replication.partition import Partition
+from penstock.replication.replicas import Replicas
+from penstock.storage.memory import MemoryEngine
+from penstock.views.catalogue import Catalogue
+from support.leading import LAG_RULES, for_ever
+from support.logs import AT, NOW_MS, settings
 from support.tree import Tree
+
+BROKER = BrokerId(1)
+LONG_MS = 60_000
+"""A wait that a test never sits out."""
 
 
 @pytest.fixture
@@ -16,3 +33,39 @@ async def tree(tmp_path: Path) -> AsyncIterator[Tree]:
     assert isinstance(tree, Tree)
     yield tree
     await tree.close()
+
+
+@pytest.fixture
+async def catalogue(image: MetadataImage) -> AsyncIterator[Catalogue]:
+    catalogue = Catalogue(image)
+    yield catalogue
+    await catalogue.close()
+
+
+@pytest.fixture
+async def replicas(image: MetadataImage) -> AsyncIterator[Replicas]:
+    engine = MemoryEngine(LogSettings(), Limits(), ManualClock(NOW_MS))
+    replicas = Replicas(BROKER, {"segmented": engine}, lambda topic, image: settings(), for_ever(), LAG_RULES)
+    await replicas.open(image)
+    await replicas.begin()
+    yield replicas
+    await replicas.close()
+
+
+@pytest.fixture
+def partition(replicas: Replicas) -> Partition:
+    return replicas.find(AT.topic, 0)
+
+
+@pytest.fixture
+def handler(replicas: Replicas, catalogue: Catalogue) -> FetchHandler:
+    limits = Limits(fetch_bytes=1 << 26, parked_fetches=10, idle_connection_ms=LONG_MS)
+    return FetchHandler(
+        replicas,
+        catalogue,
+        Delays(ManualClock()),
+        limits,
+        ManualClock(),
+        lambda partition, rack: NO_REPLICA,
+        lambda: None,
+    )

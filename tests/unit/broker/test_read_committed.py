@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,8 @@ import pytest
 from penstock.broker.context import RequestContext
 from penstock.broker.handlers.fetch import FetchHandler
 from penstock.broker.handlers.offsets import OffsetHandlers
-from penstock.broker.handlers.reading import NO_REPLICA
 from penstock.clock import ManualClock
 from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
-from penstock.config.broker import Limits, LogSettings
 from penstock.delay.delays import Delays
 from penstock.ids import BrokerId
 from penstock.protocol import apis
@@ -31,10 +28,8 @@ from penstock.protocol.messages.list_offsets import (
 from penstock.replication.partition import ALL_IN_SYNC, Partition
 from penstock.replication.replicas import Replicas
 from penstock.storage.aborted import AbortedTransaction
-from penstock.storage.memory import MemoryEngine
 from penstock.views.catalogue import Catalogue
-from support.leading import LAG_RULES, for_ever
-from support.logs import AT, NOW_MS, TOPIC_ID, batch, settings
+from support.logs import AT, NOW_MS, TOPIC_ID, batch
 from support.transactions import shown, txn_batch
 from unit.protocol.kio_oracle import kio_class, kio_read
 
@@ -44,47 +39,12 @@ LONG_MS = 60_000
 """A wait that a test never sits out."""
 
 
-def _image() -> MetadataImage:
+@pytest.fixture
+def image() -> MetadataImage:
     partitions = tuple(PartitionImage(index, BROKER, 0, (BROKER,), (BROKER,)) for index in range(2))
     topic = TopicImage(AT.topic, TOPIC_ID, partitions)
     brokers = {BROKER: BrokerInfo(BROKER, "127.0.0.1", 9092)}
     return MetadataImage(1, "cluster", brokers, BROKER, {AT.topic: topic}, {TOPIC_ID: AT.topic})
-
-
-@pytest.fixture
-async def catalogue() -> AsyncIterator[Catalogue]:
-    catalogue = Catalogue(_image())
-    yield catalogue
-    await catalogue.close()
-
-
-@pytest.fixture
-async def replicas() -> AsyncIterator[Replicas]:
-    engine = MemoryEngine(LogSettings(), Limits(), ManualClock(NOW_MS))
-    replicas = Replicas(BROKER, {"segmented": engine}, lambda topic, image: settings(), for_ever(), LAG_RULES)
-    await replicas.open(_image())
-    await replicas.begin()
-    yield replicas
-    await replicas.close()
-
-
-@pytest.fixture
-def partition(replicas: Replicas) -> Partition:
-    return replicas.find(AT.topic, 0)
-
-
-@pytest.fixture
-def handler(replicas: Replicas, catalogue: Catalogue) -> FetchHandler:
-    limits = Limits(fetch_bytes=1 << 26, parked_fetches=10, idle_connection_ms=LONG_MS)
-    return FetchHandler(
-        replicas,
-        catalogue,
-        Delays(ManualClock()),
-        limits,
-        ManualClock(),
-        lambda partition, rack: NO_REPLICA,
-        lambda: None,
-    )
 
 
 async def fetch(

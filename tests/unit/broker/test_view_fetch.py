@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,8 @@ import pytest
 from penstock.broker.context import RequestContext
 from penstock.broker.handlers.fetch import FetchHandler
 from penstock.broker.handlers.offsets import OffsetHandlers
-from penstock.broker.handlers.reading import NO_REPLICA
 from penstock.clock import ManualClock
 from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
-from penstock.config.broker import Limits, LogSettings
 from penstock.delay.delays import Delays
 from penstock.errors import Code
 from penstock.ids import BrokerId, TopicId
@@ -36,10 +33,8 @@ from penstock.protocol.messages.list_offsets import (
 )
 from penstock.replication.partition import ALL_IN_SYNC, Partition
 from penstock.replication.replicas import Replicas
-from penstock.storage.memory import MemoryEngine
 from penstock.views.catalogue import Catalogue
-from support.leading import LAG_RULES, for_ever
-from support.logs import AT, NOW_MS, TOPIC_ID, seen, settings, split
+from support.logs import AT, TOPIC_ID, seen, split
 from support.views import tagged, tagged_batch
 from unit.protocol.kio_oracle import kio_class, kio_read
 
@@ -59,39 +54,8 @@ def _image(tags: str = "a") -> MetadataImage:
 
 
 @pytest.fixture
-async def catalogue() -> AsyncIterator[Catalogue]:
-    catalogue = Catalogue(_image())
-    yield catalogue
-    await catalogue.close()
-
-
-@pytest.fixture
-async def replicas() -> AsyncIterator[Replicas]:
-    engine = MemoryEngine(LogSettings(), Limits(), ManualClock(NOW_MS))
-    replicas = Replicas(BROKER, {"segmented": engine}, lambda topic, image: settings(), for_ever(), LAG_RULES)
-    await replicas.open(_image())
-    await replicas.begin()
-    yield replicas
-    await replicas.close()
-
-
-@pytest.fixture
-def partition(replicas: Replicas) -> Partition:
-    return replicas.find(AT.topic, 0)
-
-
-@pytest.fixture
-def handler(replicas: Replicas, catalogue: Catalogue) -> FetchHandler:
-    limits = Limits(fetch_bytes=1 << 26, parked_fetches=10, idle_connection_ms=LONG_MS)
-    return FetchHandler(
-        replicas,
-        catalogue,
-        Delays(ManualClock()),
-        limits,
-        ManualClock(),
-        lambda partition, rack: NO_REPLICA,
-        lambda: None,
-    )
+def image() -> MetadataImage:
+    return _image()
 
 
 async def append(partition: Partition, *tags: str) -> None:
