@@ -36,6 +36,9 @@ def main(
     rate: Annotated[int, typer.Option(min=1, help="Messages due a second.")] = 10_000,
     seconds: Annotated[int, typer.Option(min=1, help="For how long.")] = 30,
     burst: Annotated[int, typer.Option(min=1, help="Messages due in one second.")] = 1_000_000,
+    near: Annotated[int, typer.Option(min=1, help="Messages due within the hour, for what each takes of memory.")] = (
+        1_000_000
+    ),
     settle: Annotated[float, typer.Option(min=0.1, help="Seconds that a broker is left alone between phases.")] = 5.0,
     only: Annotated[str, typer.Option(help=f"Comma-separated: {', '.join(KNOWN)}.")] = ",".join(KNOWN),
     out: Annotated[Path | None, typer.Option(help="Folder of the report.")] = None,
@@ -60,7 +63,7 @@ def main(
     try:
         for name in (name for name in KNOWN if name in names):
             server, client, count = chosen[name]
-            asked = DelayRun(pending=count, rate=rate, seconds=seconds, burst=burst, settle_s=settle)
+            asked = DelayRun(pending=count, rate=rate, seconds=seconds, burst=burst, near=near, settle_s=settle)
             place = folder / name
             try:
                 server.obtain()

@@ -24,7 +24,9 @@ from bench.servers.usage import cpu_s
 
 HOUR_MS = 3_600_000
 DAYS_MS = 30 * 24 * HOUR_MS
+NEAR_MS = HOUR_MS // 3
 LATE_BOUND_MS = 50.0
+NEAR_BYTES = 24.0
 _START_S = 120.0
 _LEAD_FACTOR = 3
 """Sending for soon may be slower than sending for later: others may have the machine."""
@@ -41,6 +43,8 @@ class DelayRun:
     rate: int
     seconds: int
     burst: int
+    near: int
+    """Messages due within the hour, but not while this runs."""
     settle_s: float = 5.0
     """How long a broker is left alone before its memory is looked at, and how long before the first is due."""
     limit_s: float = 3600.0
@@ -57,6 +61,7 @@ class DelayRun:
             _lower("written", "bytes written for each byte of payload", "bytes"),
             _lower("memory", "memory with all of them pending, above an idle broker", "MB"),
             _lower("memory each", "memory with all of them pending, above an idle broker", "bytes a message"),
+            _lower("memory near", f"memory for {self.near:,} more, due within the hour", "bytes a message", NEAR_BYTES),
             _lower("restart", "kill -9 with all of them pending: until the next one is delivered", "s"),
             _lower("late p50", f"lateness, {rate}: p50", "ms"),
             _lower("late p99", f"lateness, {rate}: p99", "ms", bound=LATE_BOUND_MS),
@@ -96,6 +101,8 @@ class DelayRun:
             figures["restart"] = time.monotonic() - began
             held_mb = max(0.0, self._idle_memory_mb(process) - idle_mb)
             figures |= {"memory": held_mb, "memory each": held_mb * 1e6 / self.pending}
+            tell(f"{server.name}: {self.near:,} due within the hour")
+            figures["memory near"] = self._near(client, launch.address, process)
             tell(f"{server.name}: {self.rate:,} due a second for {self.seconds} s")
             figures |= self._rate(client, launch.address, process, per_s)
             tell(f"{server.name}: {self.burst:,} due in one second")
@@ -133,6 +140,13 @@ class DelayRun:
             "written": (_written(process) - written) / (self.pending * BODY_BYTES),
         }
         return figures, self.pending / took
+
+    def _near(self, client: TimerClient, address: str, process: ServerProcess) -> float:
+        """Bytes of memory for each message that is due soon, but not yet."""
+        client.create(address, "near")
+        before_mb = self._idle_memory_mb(process)
+        client.send(address, "near", _dues(3, NEAR_MS, HOUR_MS, self.near, now_ms()), self.limit_s)
+        return max(0.0, self._idle_memory_mb(process) - before_mb) * 1e6 / self.near
 
     def _rate(self, client: TimerClient, address: str, process: ServerProcess, per_s: float) -> dict[str, float]:
         count = self.rate * self.seconds

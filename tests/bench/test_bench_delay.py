@@ -29,7 +29,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_figure_of_delayed_messages_is_there_and_none_came_early(report: Path) -> None:
     document = json.loads((report / "out" / "delay.json").read_text())
     assert document["failures"] == []
-    asked = DelayRun(pending=3000, rate=500, seconds=1, burst=2000)
+    asked = DelayRun(pending=3000, rate=500, seconds=1, burst=2000, near=1000)
     assert len(document["figures"]) == len(asked.measures())
     found = {figure["measure"]: figure["targets"]["Penstock"]["median"] for figure in document["figures"]}
     assert found["lateness, 500 due a second: the earliest, by the broker's clock"] >= 0
@@ -50,7 +50,7 @@ def test_the_broker_and_its_data_are_gone_afterwards(report: Path) -> None:
 
 
 def test_no_two_figures_share_a_row() -> None:
-    keys = [measure.key for measure in DelayRun(pending=1, rate=1, seconds=1, burst=1).measures()]
+    keys = [measure.key for measure in DelayRun(pending=1, rate=1, seconds=1, burst=1, near=1).measures()]
     assert len(keys) == len(set(keys))
 
 
