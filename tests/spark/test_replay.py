@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,11 +12,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from penstock.pipeline.failure import DataLossError, PipelineError
-from penstock.pipeline.replaying import Replay, ReplayWish
+from penstock.pipeline.replaying import Replay, ReplayWish, replay_id_of
 from penstock.pipeline.selection import Selection
 from support.broker_process import BrokerProcess
 from support.confluent import consumer_of
 from support.lake import HereWorkers, archive_all, archiver_of, lake_of
+from support.programs import run
 from support.spark import send
 from support.waiting import until
 
@@ -157,9 +159,36 @@ def test_a_group_gets_history_and_log_without_a_gap_or_a_repeat(
     consumer = consumer_of(broker, **{"group.id": group})
     consumer.subscribe([source])
     try:
-        assert [_next(consumer).value() for _ in range(2)] == [b"30", b"31"]
+        messages = [_next(consumer) for _ in range(2)]
+        assert [each.value() for each in messages] == [b"30", b"31"]
+        consumer.commit(messages[-1], asynchronous=False)
     finally:
         consumer.close()
+    # Run once more, it leaves the group, which is further by now, where it is.
+    send(broker, source, [b"32"])
+    assert replay_of(broker, tmp_path, Selection(topic=source, first=5), target, group=group).run() == []
+    assert len(read(broker, target)) == 25
+    (committed,) = consumer_of(broker, **{"group.id": group}).committed([TopicPartition(source, 0)], timeout=30)
+    assert committed.offset == 32
+
+
+def test_the_same_wish_is_the_same_replay_in_every_process() -> None:
+    script = """
+from penstock.pipeline.replaying import replay_id_of
+from penstock.pipeline.selection import Selection
+sets = {name: frozenset({"a", "b", "c"}) for name in ("tags", "biz_ids")}
+print(replay_id_of("lake", Selection("orders", keys=frozenset({b"k1", b"k2", b"k3"}), **sets), "again"))
+"""
+    told = {run([sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}).stdout for seed in "12345"}
+    assert len(told) == 1
+    assert len(told.pop().strip()) == 16
+
+
+def test_a_window_in_words_is_the_same_replay_later() -> None:
+    early, late = (Selection("orders", since_ms=since) for since in (1000, 2000))
+    words = ("2h ago", None)
+    assert replay_id_of("lake", early, "again", window=words) == replay_id_of("lake", late, "again", window=words)
+    assert replay_id_of("lake", early, "again") != replay_id_of("lake", late, "again")
 
 
 def test_a_gap_between_lake_and_log_is_an_error(

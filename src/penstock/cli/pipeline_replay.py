@@ -94,11 +94,14 @@ def replay(
     if not dry_run:
         require_listener(at)
     with spark_session("penstock replay", master, memory, conf) as spark:
-        from penstock.pipeline.replaying import Replay, ReplayWish
+        from penstock.pipeline.replaying import Replay, ReplayWish, replay_id_of
         from penstock.pipeline.workers import SparkWorkers
 
         settings = {"bootstrap.servers": at} | pairs(kafka or (), "--kafka")
-        wish = ReplayWish(settings, selection, to, id, keep_time, group)
+        name = id or replay_id_of(
+            opened.place.uri, selection, to, group=group, keeps_time=keep_time, window=(since, until)
+        )
+        wish = ReplayWish(settings, selection, to, name, keep_time, group)
         planned = Replay(wish, opened, SparkWorkers(spark.sparkContext))
         if dry_run:
             _show_counts(planned, json)

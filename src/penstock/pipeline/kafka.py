@@ -133,6 +133,18 @@ class Brokers:
         finally:
             client.close()
 
+    def committed_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where a group is to go on; partitions of which it has committed nothing are left out."""
+        from confluent_kafka import ConsumerGroupTopicPartitions
+        from confluent_kafka import TopicPartition as Asked
+
+        asked = [Asked(at.topic, at.partition) for at in partitions]
+        if not asked:
+            return {}
+        answers = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
+        known = self._answer(answers[group], f"offsets of group {group}").topic_partitions or ()
+        return {TopicPartition(each.topic, each.partition): each.offset for each in known if each.offset >= 0}
+
     def _offsets(self, asked: Mapping[TopicPartition, Any], committed: bool = False) -> dict[TopicPartition, int]:
         from confluent_kafka import IsolationLevel
         from confluent_kafka import TopicPartition as Asked

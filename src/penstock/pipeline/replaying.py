@@ -4,6 +4,8 @@ Rules:
 - A replay has an id. How far each partition got is the mark of its transactions (marked.py); when a run ends, it is
   also written into the lake, where it does not expire. A run begins where the higher of the two says.
 - Running one twice sends nothing twice; one that was interrupted goes on.
+- A replay to a group is over when its positions are in the lake: from then on the group goes its own way in the log, so
+  that a second run sends nothing, and never takes the group back.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class Replay:
         self._stored = by_partition(
             workers, lake.place, wish.selection, [file.path for file in wish.selection.of_files(lake.files())]
         )
-        self.replay_id = wish.replay_id or _id_of(wish, lake)
+        self.replay_id = wish.replay_id or replay_id_of(
+            lake.place.uri, wish.selection, wish.target, group=wish.group, keeps_time=wish.keeps_time
+        )
         self._tasks: list[ReplayTask] = []
         self._ends: Mapping[TopicPartition, int] = {}
 
@@ -124,6 +128,10 @@ class Replay:
         ends = self._brokers.end_offsets(partitions, committed=True)
         tasks = []
         for at in partitions:
+            done = self._lake.mark(self._name(topic.topic_id, at.partition))
+            if done is not None:
+                ends[at] = done
+                continue
             watermark = self._lake.mark(offset_key(topic.topic_id, at.partition)) or 0
             start = max(self._wish.selection.first or 0, 0)
             if firsts[at] > max(watermark, start):
@@ -139,15 +147,38 @@ class Replay:
     def _task(
         self, topic_id: str, partition: int, stored: Iterable[Stored], first: int, live: Range | None = None
     ) -> ReplayTask:
-        name = f"penstock-replay.{self.replay_id}.{topic_id}.{partition}"
+        name = self._name(topic_id, partition)
         return ReplayTask(name, partition, tuple(stored), max(first, self._lake.mark(name) or 0), live)
 
+    def _name(self, topic_id: str, partition: int) -> str:
+        return f"penstock-replay.{self.replay_id}.{topic_id}.{partition}"
+
     def _hand_over(self, group: str) -> None:
-        """The group goes on in the topic itself, behind what was replayed."""
-        self._brokers.commit_offsets(group, self._ends)
+        """The group goes on in the topic itself, behind what was replayed, unless it is there or further already."""
+        has = self._brokers.committed_offsets(group, self._ends)
+        self._brokers.commit_offsets(group, {at: end for at, end in self._ends.items() if has.get(at, -1) < end})
 
 
-def _id_of(wish: ReplayWish, lake: Lake) -> str:
-    """The same for the same wish: asked for twice, it is one replay."""
-    told = repr((lake.place.uri, wish.selection, wish.target, wish.group, wish.keeps_time))
+def replay_id_of(
+    uri: str,
+    selection: Selection,
+    target: str,
+    *,
+    group: str | None = None,
+    keeps_time: bool = False,
+    window: tuple[str | None, str | None] | None = None,
+) -> str:
+    """The same for the same wish, in every process: asked for twice, it is one replay. A window that was given in
+    words ("2h ago") counts as these words, since as times it would be another one every time.
+    """
+    sets = [selection.partitions, selection.keys, selection.tags, selection.biz_ids]
+    times = window or (selection.since_ms, selection.until_ms)
+    told = repr(
+        (
+            uri,
+            (selection.topic, selection.first, selection.end, times),
+            [None if each is None else sorted(each) for each in sets],  # type: ignore[type-var]
+            (target, group, keeps_time),
+        )
+    )
     return hashlib.sha256(told.encode()).hexdigest()[:16]
