@@ -69,8 +69,10 @@ chaos-groups: setup-test ## Fifty members of one group come, go and crash under 
 chaos-transactions: setup-test ## Kill workers and a broker in the middle of transactions, and compare output with input (about 4 minutes)
 	$(BIN)/python -m tests.transactions.exactly_once
 
-chaos-archive: setup-test ## Kill an archiver at every step and at random, and compare the lake with what was sent (about 4 minutes)
+chaos-archive: setup-test ## Kill archivers and replays, at every step and at random, and compare with what was sent (about 7 minutes)
 	$(BIN)/python -m tests.spark.archive_kills --rounds 60
+	$(BIN)/python -m tests.spark.archive_kills --rounds 10 --on-spark
+	$(BIN)/python -m tests.spark.replay_kills --rounds 8
 
 clean: ## Remove .venv and caches; data stays
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

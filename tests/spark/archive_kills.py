@@ -1,8 +1,12 @@
 """An archiver that is killed again and again, at exact steps and at random: is every record in the lake, once?
 
+Exact steps are those of an archiver whose tasks run in its own process; what is killed on Spark is the command, driver
+and JVM, at random between its first batch and its last.
+
 As a script it prints the counts and exits with 1 if one is not zero that should be:
 
     python -m tests.spark.archive_kills --rounds 50
+    python -m tests.spark.archive_kills --rounds 10 --on-spark
 """
 
 from __future__ import annotations
@@ -19,6 +23,11 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.broker_process import BrokerProcess
+from support.programs import PENSTOCK, dying_with_us, environment
+from support.spark import SMALL_SPARK
 
 PARTITIONS = 3
 STEPS = ("task", "files", "commit", "group")
@@ -42,7 +51,9 @@ class Counts:
         return self.sent > 0 and self.killed > 0 and not (self.lost or self.doubled or self.altered)
 
 
-def run(bootstrap: str, topic: str, lake: Path, rounds: int, seed: int, rows: int = 6000) -> Counts:
+def run(
+    bootstrap: str, topic: str, lake: Path, rounds: int, seed: int, rows: int = 6000, *, on_spark: bool = False
+) -> Counts:
     """Kills an archiver `rounds` times while records come; gives what the lake has in the end."""
     chance = random.Random(seed)
     counts = Counts()
@@ -51,7 +62,9 @@ def run(bootstrap: str, topic: str, lake: Path, rounds: int, seed: int, rows: in
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
     for number in range(rounds):
         _send(bootstrap, topic, rows // rounds, chance, sent)
-        if number % 2 == 0:
+        if on_spark:
+            counts.killed += _kill_on_spark(bootstrap, topic, lake, rows // rounds // 10, chance)
+        elif number % 2 == 0:
             # Exact: in the first or second batch.
             step = STEPS[number // 2 % len(STEPS)]
             code = _archive(bootstrap, topic, lake, rows // rounds // 3, step, chance.choice((1, 2)))
@@ -59,7 +72,10 @@ def run(bootstrap: str, topic: str, lake: Path, rounds: int, seed: int, rows: in
             counts.killed += 1
         else:
             counts.killed += _kill_at_random(bootstrap, topic, lake, rows // rounds // 5, chance)
-    assert _archive(bootstrap, topic, lake, rows, "never", 1) == 0
+    if on_spark:
+        assert _start_on_spark(bootstrap, topic, lake, rows, "--once").wait(_PATIENCE_S) == 0
+    else:
+        assert _archive(bootstrap, topic, lake, rows, "never", 1) == 0
     _compare(lake, sent, counts)
     return counts
 
@@ -94,6 +110,28 @@ def _kill_at_random(bootstrap: str, topic: str, lake: Path, most: int, chance: r
     return int(process.wait(_PATIENCE_S) == -signal.SIGKILL)
 
 
+def _start_on_spark(
+    bootstrap: str, topic: str, lake: Path, most: int, *more: str, complaints: int | None = None
+) -> subprocess.Popen[bytes]:
+    command = [PENSTOCK, "pipeline", "archive", "--bootstrap", bootstrap, "--topics", topic, "--lake", str(lake)]
+    command += ["--max-offsets", str(most), *SMALL_SPARK, *more]
+    return subprocess.Popen(dying_with_us(command), stdout=subprocess.PIPE, stderr=complaints, env=environment())
+
+
+def _kill_on_spark(bootstrap: str, topic: str, lake: Path, most: int, chance: random.Random) -> int:
+    """Kills the command at any moment from its first batch on; whether it had not archived everything by then."""
+    quiet = subprocess.DEVNULL
+    process = _start_on_spark(bootstrap, topic, lake, most, "--interval", "0.1", complaints=quiet)
+    assert process.stdout is not None
+    try:
+        assert b"records" in process.stdout.readline()
+        time.sleep(chance.uniform(0, 2))
+    finally:
+        process.kill()
+        said, _ = process.communicate(timeout=_PATIENCE_S)
+    return int(not said or b"wait" in said.splitlines()[-1])
+
+
 def _compare(lake: Path, sent: dict[tuple[int, int], bytes], counts: Counts) -> None:
     import pyarrow.parquet as pq
     from deltalake import DeltaTable
@@ -115,16 +153,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--on-spark", action="store_true", help="kill the command with its Spark, at random")
     options = parser.parse_args()
-    sys.path.insert(0, str(_SUPPORT.parent))
-    from support.broker_process import BrokerProcess
-
     with tempfile.TemporaryDirectory() as folder:
         broker = BrokerProcess(Path(folder) / "broker")
         try:
             broker.start()
             rows = options.rounds * 1500
-            counts = run(broker.kafka, "kills", Path(folder) / "lake", options.rounds, options.seed, rows)
+            lake = Path(folder) / "lake"
+            counts = run(broker.kafka, "kills", lake, options.rounds, options.seed, rows, on_spark=options.on_spark)
         finally:
             broker.kill()
     print(counts)

@@ -13,9 +13,8 @@ from spark.archive_kills import run
 from support.broker_process import BrokerProcess
 from support.lake import lake_values
 from support.programs import PENSTOCK, dying_with_us, environment, required_program
-from support.spark import send
+from support.spark import SMALL_SPARK, send
 
-_SPARK = ["--master", "local[2]", "--memory", "700m", "--conf", "spark.driver.defaultJavaOptions=-XX:+UseSerialGC"]
 _PATIENCE_S = 120
 
 
@@ -42,7 +41,7 @@ def test_the_command_goes_on_where_it_was_killed_and_only_the_later_of_two_works
     for number in range(2):
         send(broker, topic, sent, number)
     command = [PENSTOCK, "pipeline", "archive", "--bootstrap", broker.kafka, "--topics", topic]
-    command += ["--lake", str(tmp_path / "lake"), "--max-offsets", "1000", *_SPARK]
+    command += ["--lake", str(tmp_path / "lake"), "--max-offsets", "1000", *SMALL_SPARK]
     first = _start([*command, "--interval", "0.1"])
     started.append(first)
     assert first.stdout is not None

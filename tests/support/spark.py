@@ -12,6 +12,9 @@ from support.waiting import PATIENCE_S
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SMALL_SPARK = ("--master", "local[2]", "--memory", "700m", "--conf", "spark.driver.defaultJavaOptions=-XX:+UseSerialGC")
+"""Options of commands of the pipeline: a Spark that is quick to start."""
+
 
 def table(spark: SparkSession, broker: BrokerProcess, topic: str, **options: object) -> DataFrame:
     return _with(spark.read.format("penstock"), broker, {"subscribe": topic} | options).load()
