@@ -58,6 +58,7 @@ class Client:
     ) -> None:
         """`bootstrap` is `HOST:PORT` of a broker, or of several with commas between.
 
+        `client_id` is the application's name: brokers log it, and every message carries it as `penstock-sender`.
         `settings` are librdkafka's own, for what is not said here (`security.protocol`, `sasl.username` ...).
         `reply_topic` is where answers to requests of this client go; it is made with the first request.
         """

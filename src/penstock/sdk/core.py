@@ -15,7 +15,7 @@ from penstock.clock import SystemClock
 from penstock.sdk.access import Access
 from penstock.sdk.counters import Counters, Tally
 from penstock.sdk.errors import ClosedError
-from penstock.sdk.hooks import HookChain, Hooks
+from penstock.sdk.hooks import HookChain, Hooks, SignedHooks
 from penstock.sdk.message import Reply
 from penstock.sdk.ports import Outgoing, Receipt, Received
 from penstock.sdk.receive.handling import Handler
@@ -55,7 +55,7 @@ class Core:
         access = Access(bootstrap, settings=dict(settings or {}))
         self._access = access if client_id is None else replace(access, client_id=client_id)
         self._sending = sending or Sending()
-        self._hooks = HookChain(hooks)
+        self._hooks = HookChain(hooks if client_id is None else (SignedHooks(client_id), *hooks))
         self._clock = SystemClock()
         self._tally = Tally()
         self._watch = Watch(self._hooks, self._tally, self._clock)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.sdk.errors import SendError
+from penstock.sdk.headers import SENDER, value_of
 from penstock.sdk.ports import Outgoing, Receipt
 
 if TYPE_CHECKING:
@@ -48,6 +50,18 @@ class Hooks:
 
     def dead_lettered(self, message: Message, error: str) -> None:
         """A message has gone to the dead letters: it was rejected, or its last attempt has failed."""
+
+
+class SignedHooks(Hooks):
+    """Writes on every message who has sent it; on a copy of a message, who was the first."""
+
+    def __init__(self, sender: str) -> None:
+        self._header = (SENDER, sender.encode())
+
+    def sending(self, outgoing: Outgoing) -> Outgoing:
+        if value_of(outgoing.headers, SENDER) is not None:
+            return outgoing
+        return replace(outgoing, headers=(*outgoing.headers, self._header))
 
 
 class HookChain(Hooks):
