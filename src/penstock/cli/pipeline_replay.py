@@ -122,11 +122,10 @@ def _show_counts(planned: Replay, json: bool) -> None:
         partitions = [{"topic_id": each.topic_id, "partition": each.partition, "rows": each.rows} for each in counts]
         show_json({"id": planned.replay_id, "partitions": partitions, "rows": sum(each.rows for each in counts)})
     else:
-        show_table(
-            ["partition", "records", "topic id"],
-            [(each.partition, each.rows, each.topic_id) for each in counts],
-            right=["partition", "records"],
-        )
+        # The lake may have several topics of one name: those that were deleted and made anew.
+        columns = ["partition", "records", "topic id"][: 3 if len({each.topic_id for each in counts}) > 1 else 2]
+        rows = [(each.partition, each.rows, each.topic_id)[: len(columns)] for each in counts]
+        show_table(columns, rows, right=["partition", "records"])
         typer.echo(f"{sum(each.rows for each in counts)} records would be sent, but for those that were (--dry-run)")
 
 

@@ -90,6 +90,7 @@ def report(
         from penstock.pipeline.reports.facts import SENDER_HEADERS
         from penstock.pipeline.reports.reconciliation import parse_pair
         from penstock.pipeline.reports.running import ReportWish, chosen_topics
+        from penstock.pipeline.reports.storing import FOLDER
 
         history = open_history(place, settings, accepts_loss=accept_loss)
         named = None if topics is None else [each.strip() for each in topics.split(",") if each.strip()]
@@ -107,7 +108,8 @@ def report(
             while not interrupt.asked:
                 # Topics may come while it is watched.
                 wished = replace(wish, topics=chosen_topics(history, named))
-                _deliver(_run(spark, wished, history), wished, html, output, json)
+                kept = None if wished.place is None else f"{lake}/{FOLDER}"
+                _deliver(_run(spark, wished, history), wished, html, output, json, kept)
                 if watch is None:
                     break
                 until_s = time.monotonic() + watch
@@ -132,9 +134,12 @@ def _run(spark: SparkSession, wish: ReportWish, history: History) -> Report:
         return run(spark, wish, history, datetime.now(UTC), tell)
 
 
-def _deliver(made: Report, wish: ReportWish, html: Path | None, output: Path | None, json: bool) -> None:
+def _deliver(
+    made: Report, wish: ReportWish, html: Path | None, output: Path | None, json: bool, kept: str | None
+) -> None:
+    """`kept` is where the lake has it, in the words of whoever asked."""
     from penstock.pipeline.reports.page import as_json, page
-    from penstock.pipeline.reports.storing import FOLDER, store
+    from penstock.pipeline.reports.storing import store
 
     if wish.place is not None:
         store(wish.place, made.results, made.at)
@@ -145,10 +150,8 @@ def _deliver(made: Report, wish: ReportWish, html: Path | None, output: Path | N
     if json:
         show_json(as_json(made))
         return
-    kept = [str(each) for each in (html, output) if each is not None]
-    if wish.place is not None:
-        kept.append(f"{wish.place.uri}/{FOLDER}")
-    typer.echo(f"{len(made.sections)} reports of {len(made.topics)} topics: {', '.join(kept)}")
+    places = ", ".join(str(each) for each in (html, output, kept) if each is not None)
+    typer.echo(f"{len(made.sections)} reports of {len(made.topics)} topics: {places}")
 
 
 @contextmanager

@@ -107,7 +107,12 @@ def _counts(facts: DataFrame, topic: str, name: str, prefix: str) -> DataFrame:
 def figures(results: Sequence[Result]) -> list[Figure]:
     if not results or not results[0].rows:
         return []
+    # Those without any id are messages.
     values = [
-        (f"{row['sent_in']} → {row['seen_in']}: {row['outcome']}", float(row["biz_ids"])) for row in results[0].rows
+        (
+            f"{row['sent_in']} → {row['seen_in']}: {row['outcome']}",
+            float(row["biz_ids"] or max(row["sent"], row["seen"])),
+        )
+        for row in results[0].rows
     ]
-    return [Bars("Biz-ids by what became of them", "biz-ids", values)]
+    return [Bars("Biz-ids, and messages that have none, by what became of them", "", values)]
