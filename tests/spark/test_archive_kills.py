@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from penstock.pipeline.archiving import ArchiveWish
+from penstock.pipeline.kafka import Brokers
+from penstock.pipeline.lake import Place
+from penstock.pipeline.options import Subscription
+from penstock.pipeline.presence import ArchiverAtWorkError, at_work
 from spark.archive_kills import run
 from support.broker_process import BrokerProcess
 from support.lake import lake_values
 from support.programs import PENSTOCK, dying_with_us, environment, required_program
 from support.spark import SMALL_SPARK, send
+from support.waiting import until
 
 _PATIENCE_S = 120
 
@@ -28,7 +35,7 @@ def test_an_archiver_that_is_killed_at_every_step_loses_and_doubles_nothing(
     assert (counts.lost, counts.doubled, counts.altered) == (0, 0, 0), counts
 
 
-def test_the_command_goes_on_where_it_was_killed_and_only_the_later_of_two_works(
+def test_the_command_goes_on_where_it_was_killed_and_only_who_takes_over_replaces_another(
     broker: BrokerProcess,
     admin: AdminClient,
     topic: str,
@@ -53,7 +60,7 @@ def test_the_command_goes_on_where_it_was_killed_and_only_the_later_of_two_works
     started.append(second)
     assert second.stdout is not None
     assert b"records" in second.stdout.readline()
-    third = _start([*command, "--once"])
+    third = _start([*command, "--once", "--take-over"])
     started.append(third)
     _, complaint = second.communicate(timeout=_PATIENCE_S)
     said, _ = third.communicate(timeout=_PATIENCE_S)
@@ -61,6 +68,30 @@ def test_the_command_goes_on_where_it_was_killed_and_only_the_later_of_two_works
     assert second.returncode == 1
     assert b"another archiver named archive was started" in complaint
     assert lake_values(tmp_path / "lake") == sent + sent
+
+
+def test_a_second_archiver_is_refused_while_the_first_is_at_work(
+    broker: BrokerProcess, admin: AdminClient, topic: str, tmp_path: Path
+) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    wish = ArchiveWish({"bootstrap.servers": broker.kafka}, Subscription(topics=(topic,)), Place(str(tmp_path)))
+    brokers = Brokers(wish.kafka)
+    with at_work(wish, take_over=False):
+        group = until(lambda: _group_at_work(admin, brokers), "the first is seen")
+        with pytest.raises(ArchiverAtWorkError, match=f"named archive is at work on {tmp_path} .*--take-over"):
+            at_work(wish, take_over=False).__enter__()
+        # Under another name, or on another lake, it is none of its business.
+        for other in (replace(wish, name="other"), replace(wish, place=Place(f"{tmp_path}-other"))):
+            with at_work(other, take_over=False):
+                pass
+    assert brokers.members(group) == []
+    with at_work(wish, take_over=False):
+        pass
+
+
+def _group_at_work(admin: AdminClient, brokers: Brokers) -> str | None:
+    groups = [each.group_id for each in admin.list_consumer_groups().result().valid]
+    return next((each for each in groups if ".at-work." in each and brokers.members(each)), None)
 
 
 @pytest.fixture

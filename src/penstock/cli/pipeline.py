@@ -56,7 +56,10 @@ def archive(
     pattern: Pattern = None,
     once: Annotated[bool, typer.Option("--once", help="End when everything that was there is archived.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks when nothing waits.")] = 10.0,
-    name: Annotated[str, typer.Option(help="Name of the archiver; of two of one name, the later goes on.")] = "archive",
+    name: Annotated[str, typer.Option(help="Name of the archiver; of one name only one works.")] = "archive",
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Begin even if an archiver of this name is at work: that one ends.")
+    ] = False,
     hold: Annotated[bool, typer.Option("--hold", help="Let brokers keep what is not archived yet.")] = False,
     max_offsets: Annotated[int, typer.Option(min=1, help="How far one batch goes at most.")] = 500_000,
     accept_loss: Annotated[
@@ -73,17 +76,20 @@ def archive(
     """Archive topics into a lake, exactly once, until stopped."""
     at = bootstrap_of(context, bootstrap)
     subscription = subscription_of(topics, pattern)
+    place = place_of(lake, storage)
     require_listener(at)
     with spark_session("penstock archive", master, memory, conf) as spark:
         from penstock.pipeline.archiving import Archiver, ArchiveWish
+        from penstock.pipeline.presence import at_work
         from penstock.pipeline.workers import SparkWorkers
 
         settings = {"bootstrap.servers": at} | pairs(kafka or (), "--kafka")
-        wish = ArchiveWish(settings, subscription, place_of(lake, storage), name, max_offsets, accept_loss)
-        archiver = Archiver(wish, SparkWorkers(spark.sparkContext))
-        if hold:
-            archiver.hold()
-        _archive_on(archiver, once, interval, json)
+        wish = ArchiveWish(settings, subscription, place, name, max_offsets, accept_loss)
+        with at_work(wish, take_over=take_over):
+            archiver = Archiver(wish, SparkWorkers(spark.sparkContext))
+            if hold:
+                archiver.hold()
+            _archive_on(archiver, once, interval, json)
 
 
 @app.command()

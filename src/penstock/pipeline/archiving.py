@@ -38,7 +38,7 @@ class ArchiveWish:
     subscription: Subscription
     place: Place
     name: str = "archive"
-    """Of two archivers of one name, the later works."""
+    """Of two archivers of one name that write, the later goes on (presence.py keeps a second one from beginning)."""
     max_offsets: int = 500_000
     """A batch goes so far at most."""
     accepts_loss: bool = False

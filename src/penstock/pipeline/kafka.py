@@ -133,6 +133,11 @@ class Brokers:
         finally:
             client.close()
 
+    def members(self, group: str) -> list[str]:
+        """The client ids of a group's members; of one that there is not, none."""
+        answers = self._client.describe_consumer_groups([group], request_timeout=TIMEOUT_S)
+        return sorted(str(each.client_id) for each in self._answer(answers[group], f"group {group}").members)
+
     def committed_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where a group is to go on; partitions of which it has committed nothing are left out."""
         from confluent_kafka import ConsumerGroupTopicPartitions
