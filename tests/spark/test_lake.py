@@ -77,6 +77,20 @@ def test_a_change_that_is_refused_leaves_nothing(lakes: tuple[Lake, Lake]) -> No
     assert (one.version, one.mark("x")) == (before, None)
 
 
+def test_marks_are_those_of_the_version_that_was_looked_at_last(lakes: tuple[Lake, Lake]) -> None:
+    one, other = lakes
+    one.commit(Change(marks={"x": 1}), lambda: one.mark("x") is None and one.mark("y") is None)
+    assert (one.mark("x"), one.mark("y"), other.mark("x")) == (1, None, None)
+    other.commit(Change(marks={"y": 2}), lambda: True)
+    assert (other.mark("x"), other.mark("y"), one.mark("y")) == (1, 2, None)
+    # Somebody else was in between: what is known of the versions before says nothing.
+    other.commit(Change(marks={"x": 3}), lambda: True)
+    one.commit(Change(marks={"z": 4}), lambda: True)
+    assert [one.mark(key) for key in "xyz"] == [3, 2, 4]
+    other.refresh()
+    assert [other.mark(key) for key in "xyz"] == [3, 2, 4]
+
+
 def test_an_anchor_is_one_number() -> None:
     anchor = Anchor(offset=2**50, crc=2**32 - 1)
     assert unpacked(anchor.packed(2**50 + 2**31 - 1), 2**50 + 2**31 - 1) == anchor

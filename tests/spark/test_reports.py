@@ -259,7 +259,7 @@ def test_results_are_tables_in_the_lake_that_every_run_adds_to(
     assert lags == [(first, 1), ((first + 1) % 24, 0)]
     # What vacuum of the records deletes is never a report, however old.
     assert not [path for path in open_lake(place).vacuum(0, is_rehearsal=True) if "_reports" in path]
-    read = spark.read.parquet(*files_of(place, "sizes")).collect()
+    read = spark.read.parquet(*(f"{place.uri}/{file.path}" for file in files_of(place, "sizes"))).collect()
     assert len({row.run_at for row in read}) == 2
     assert {row.messages for row in read if row.topic == topic} == {1}
     assert len(files_of(place, SAMPLES)) == 2

@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from penstock.pipeline.failure import PipelineError
+from penstock.pipeline.objectstore import checked, first_look, unreachable
 from penstock.pipeline.recordtable import CLUSTER, PARTITIONED_BY, SCHEMA, missing_columns
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ class Place:
     uri: str
     storage: Mapping[str, str] = field(default_factory=dict)
     """Options of the object store, by delta-rs's names."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "storage", checked(self.uri, self.storage))
 
     @property
     def folder(self) -> Path | None:
@@ -77,6 +82,9 @@ class Lake:
     def __init__(self, place: Place, table: DeltaTable) -> None:
         self.place = place
         self._table = table
+        # Of one version: each look-up reads all that was written since the table's last checkpoint.
+        self._marks: dict[str, int | None] = {}
+        self._marks_version = self.version
 
     @property
     def version(self) -> int:
@@ -88,12 +96,18 @@ class Lake:
         return self._table.metadata().configuration.get(CLUSTER)
 
     def refresh(self) -> None:
-        self._table.update_incremental()
+        with _reaching(self.place):
+            self._table.update_incremental()
 
     def mark(self, key: str) -> int | None:
         """A number that a version has left under this name."""
-        found = self._table.transaction_version(key)
-        return None if found is None else int(found)
+        if self._marks_version != self.version:
+            self._marks, self._marks_version = {}, self.version
+        if key not in self._marks:
+            with _reaching(self.place):
+                found = self._table.transaction_version(key)
+            self._marks[key] = None if found is None else int(found)
+        return self._marks[key]
 
     def unknown_columns(self) -> list[str]:
         """Columns that a newer version has added, or somebody else."""
@@ -101,9 +115,10 @@ class Lake:
 
     def vacuum(self, hours: int, *, is_rehearsal: bool) -> list[str]:
         """Deletes files that no version since so many hours ago has, if they are as old; gives their names."""
-        gone = self._table.vacuum(
-            retention_hours=hours, dry_run=is_rehearsal, enforce_retention_duration=False, full=True
-        )
+        with _reaching(self.place):
+            gone = self._table.vacuum(
+                retention_hours=hours, dry_run=is_rehearsal, enforce_retention_duration=False, full=True
+            )
         self.refresh()
         return list(gone)
 
@@ -146,12 +161,17 @@ class Lake:
             if not check():
                 return False
             try:
-                self._write(change)
+                with _reaching(self.place):
+                    self._write(change)
             except CommitFailedError:
                 # Somebody was first; or it was us, and the answer got lost. The next look tells.
                 time.sleep(random.random() * _PAUSE_S)
                 continue
-            self._sync(self.version + 1)
+            made = self.version + 1
+            self._sync(made)
+            # This version is known without a look: the one before, and what was changed.
+            known = self._marks if self._marks_version == self.version else {}
+            self._marks, self._marks_version = known | dict(change.marks), made
             self.refresh()
             return True
         raise PipelineError(f"{self.place.uri} is changed by so many others that {_ATTEMPTS} attempts were in vain")
@@ -196,17 +216,18 @@ def open_for_archive(place: Place, cluster_id: str) -> Lake:
 
     found = _opened(place)
     if found is None:
-        table = DeltaTable.create(
-            place.uri,
-            SCHEMA,
-            mode="ignore",
-            partition_by=list(PARTITIONED_BY),
-            name="penstock",
-            description="Records of topics",
-            configuration={CLUSTER: cluster_id},
-            storage_options=dict(place.storage) or None,
-            raise_if_key_not_exists=False,
-        )
+        with _reaching(place):
+            table = DeltaTable.create(
+                place.uri,
+                SCHEMA,
+                mode="ignore",
+                partition_by=list(PARTITIONED_BY),
+                name="penstock",
+                description="Records of topics",
+                configuration={CLUSTER: cluster_id},
+                storage_options=dict(place.storage) or None,
+                raise_if_key_not_exists=False,
+            )
         found = Lake(place, table)
         found.refresh()
     owner = found._table.metadata().configuration.get(CLUSTER)
@@ -228,10 +249,26 @@ def sync(path: Path) -> None:
 def _opened(place: Place) -> Lake | None:
     from deltalake import DeltaTable
 
-    options = dict(place.storage) or None
-    if not DeltaTable.is_deltatable(place.uri, options):
-        return None
-    return Lake(place, DeltaTable(place.uri, storage_options=options))
+    with _reaching(place):
+        look = dict(place.storage) if place.folder is not None else first_look(place.storage)
+        if not DeltaTable.is_deltatable(place.uri, look or None):
+            return None
+        return Lake(place, DeltaTable(place.uri, storage_options=dict(place.storage) or None))
+
+
+@contextmanager
+def _reaching(place: Place) -> Iterator[None]:
+    """What delta-rs cannot do for the sake of the store becomes one line. That a commit was not made is another thing:
+    its caller looks why.
+    """
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    try:
+        yield
+    except CommitFailedError:
+        raise
+    except (OSError, DeltaError) as error:
+        raise unreachable(place.uri, place.storage, error) from None
 
 
 def _arrow(table: DeltaTable) -> pa.Schema:

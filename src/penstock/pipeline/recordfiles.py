@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from penstock.pipeline.lake import LakeFile, Place, sync
+from penstock.pipeline.objectstore import for_arrow, is_s3
 from penstock.pipeline.recordtable import FILE_SCHEMA
 
 ROW_GROUP_BYTES = 32 << 20
@@ -79,7 +80,9 @@ class RecordFiles:
             if len(self._open) >= MOST_OPEN:
                 self._close_oldest()
             folder = f"topic={self._topic}/date={day.isoformat()}"
-            self._filesystem.create_dir(f"{self._root}/{folder}", recursive=True)
+            # Only disks have folders; elsewhere this would leave an empty object of that name.
+            if self._place.folder is not None:
+                self._filesystem.create_dir(f"{self._root}/{folder}", recursive=True)
             found = _RecordFile(self._filesystem, self._root, f"{folder}/{uuid4()}.parquet", self._rows)
         # The last in line is the one that was used last.
         self._open[day] = found
@@ -176,8 +179,8 @@ def opened(place: Place) -> tuple[fs.FileSystem, str]:
     """The file system of a lake, and the lake's folder in it."""
     if place.folder is not None:
         return fs.LocalFileSystem(), str(place.folder.absolute())
-    if place.uri.startswith("s3") and place.storage:
-        return fs.S3FileSystem(**_s3(place)), place.uri.split("://", 1)[1].rstrip("/")
+    if is_s3(place.uri) and place.storage:
+        return fs.S3FileSystem(**for_arrow(place.storage)), place.uri.split("://", 1)[1].rstrip("/")
     found, root = fs.FileSystem.from_uri(place.uri)
     return found, root
 
@@ -214,15 +217,3 @@ def _told(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return value
-
-
-def _s3(place: Place) -> dict[str, Any]:
-    """delta-rs's options for S3 as Arrow takes them."""
-    names = {
-        "AWS_ACCESS_KEY_ID": "access_key",
-        "AWS_SECRET_ACCESS_KEY": "secret_key",
-        "AWS_SESSION_TOKEN": "session_token",
-        "AWS_REGION": "region",
-        "AWS_ENDPOINT_URL": "endpoint_override",
-    }
-    return {ours: place.storage[name] for name, ours in names.items() if name in place.storage}

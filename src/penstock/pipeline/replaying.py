@@ -177,7 +177,7 @@ def replay_id_of(
         (
             uri,
             (selection.topic, selection.first, selection.end, times),
-            [None if each is None else sorted(each) for each in sets],  # type: ignore[type-var]
+            [None if each is None else sorted(each) for each in sets],
             (target, group, keeps_time),
         )
     )

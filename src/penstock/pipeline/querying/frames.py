@@ -12,6 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from penstock.pipeline.options import KAFKA_PREFIX
 from penstock.pipeline.querying.history import Slice, Window
+from penstock.pipeline.querying.storedfiles import StoredFile, frame_of
 from penstock.pipeline.ranges import Range
 from penstock.pipeline.recordtable import SCHEMA
 from penstock.pipeline.source import COLUMNS as OF_TOPICS
@@ -41,7 +42,7 @@ class Reader:
         needed = [name for name in ALL if name in columns or name == "timestamp"]
         parts = []
         if wanted.files:
-            parts.append(self._archived(wanted.files).select(*needed))
+            parts.append(self._archived(wanted.files, needed))
         if wanted.ranges:
             parts.append(self._live(wanted.ranges, needed))
         if not parts:
@@ -53,12 +54,11 @@ class Reader:
             whole = whole.where(F.col("timestamp") < F.lit(window.until))
         return whole.select(*columns)
 
-    def _archived(self, files: Iterable[LakeFile]) -> DataFrame:
+    def _archived(self, files: Iterable[LakeFile], columns: Sequence[str]) -> DataFrame:
         assert self._place is not None
-        root = for_spark(self._place.uri)
-        paths = [f"{root}/{file.path}" for file in files]
-        # The whole schema is given: files that are older than a column lack it, and Spark leaves out what is not used.
-        return self._spark.read.schema(_WHOLE).option("basePath", root).parquet(*paths)
+        stored = [StoredFile(file.path, file.size, {"topic": file.topic, "date": file.date}) for file in files]
+        # The schema is given, because files that are older than a column lack it.
+        return frame_of(self._spark, self._place, stored, StructType([_WHOLE[name] for name in columns]))
 
     def _live(self, ranges: Sequence[Range], columns: Sequence[str]) -> DataFrame:
         assert self._kafka is not None
@@ -107,8 +107,3 @@ def _offsets(numbers: Iterable[tuple[Range, int]]) -> str:
     for each, number in numbers:
         found.setdefault(each.topic, {})[str(each.partition)] = number
     return json.dumps(found)
-
-
-def for_spark(uri: str) -> str:
-    """An address as Hadoop's file systems are called."""
-    return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri.rstrip("/")

@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 
 from penstock.pipeline.failure import PipelineError
 from penstock.pipeline.kafka import Brokers
-from penstock.pipeline.querying.frames import Reader, for_spark
+from penstock.pipeline.querying.frames import Reader
 from penstock.pipeline.querying.history import History, Window
+from penstock.pipeline.querying.storedfiles import frame_of
 from penstock.pipeline.reports import (
     delays,
     failures,
@@ -157,8 +158,7 @@ def _lag(spark: SparkSession, wish: ReportWish, facts: DataFrame, now: datetime)
     frame = spark.createDataFrame(taken)
     if wish.place is not None and taken.num_rows:
         storing.append(wish.place, storing.SAMPLES, taken, "at")
-        files = [for_spark(uri) for uri in storing.files_of(wish.place, storing.SAMPLES)]
-        earlier = spark.read.schema(frame.schema).parquet(*files)
+        earlier = frame_of(spark, wish.place, storing.files_of(wish.place, storing.SAMPLES), frame.schema)
         # Compaction of two reports at once may double samples.
         frame = earlier.where(F.col("topic").isin(*wish.topics)).distinct()
         # The one of now is shown whatever the window.

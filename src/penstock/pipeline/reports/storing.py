@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.lake import Place
+from penstock.pipeline.querying.storedfiles import StoredFile
 from penstock.pipeline.reports.results import Result
 
 if TYPE_CHECKING:
@@ -47,14 +48,16 @@ def append(place: Place, name: str, rows: pa.Table, time_column: str) -> str:
     return uri
 
 
-def files_of(place: Place, name: str) -> list[str]:
+def files_of(place: Place, name: str) -> list[StoredFile]:
     """The files that a table has now; none if there is no such table."""
+    import pyarrow as pa
     from deltalake import DeltaTable
 
     uri, options = address(place, name), dict(place.storage) or None
     if not DeltaTable.is_deltatable(uri, options):
         return []
-    return DeltaTable(uri, storage_options=options).file_uris()
+    actions = pa.table(DeltaTable(uri, storage_options=options).get_add_actions()).select(["path", "size_bytes"])
+    return [StoredFile(f"{FOLDER}/{name}/{each['path']}", each["size_bytes"]) for each in actions.to_pylist()]
 
 
 def address(place: Place, name: str) -> str:
