@@ -45,7 +45,7 @@ bench-quick: setup-test ## Measure Penstock beside Kafka (about 6 minutes)
 bench-cluster: setup-test ## Measure three brokers beside three nodes of Kafka: failover, throughput, recovery (about 12 minutes)
 	$(BIN)/python -m bench.clusters
 
-bench-delay: setup-test ## Measure delayed messages beside RocketMQ: memory, lateness, a burst, a restart with ten million pending (about 25 minutes)
+bench-delay: setup-test ## Measure delayed messages beside RocketMQ: memory, lateness, a burst, a restart with ten million pending (about 15 minutes)
 	$(BIN)/python -m bench.delay
 
 bench-views: setup-test ## Measure a 1 % view beside filtering in the consumer (about 5 minutes)

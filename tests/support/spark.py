@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 SMALL_SPARK = ("--master", "local[2]", "--memory", "700m", "--conf", "spark.driver.defaultJavaOptions=-XX:+UseSerialGC")
 """Options of commands of the pipeline: a Spark that is quick to start."""
 
+_FLUSH_AFTER = 50_000
+
 
 def table(spark: SparkSession, broker: BrokerProcess, topic: str, **options: object) -> DataFrame:
     return _with(spark.read.format("penstock"), broker, {"subscribe": topic} | options).load()
@@ -41,7 +43,9 @@ def send(broker: BrokerProcess, topic: str, values: list[bytes], partition: int 
         assert error is None, error
 
     producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 5})
-    for value in values:
+    for number, value in enumerate(values):
+        if number % _FLUSH_AFTER == 0:
+            assert producer.flush(PATIENCE_S) == 0
         producer.produce(topic, value, partition=partition, on_delivery=report, **more)
     assert producer.flush(PATIENCE_S) == 0
 
