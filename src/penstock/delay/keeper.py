@@ -377,7 +377,7 @@ class Keeper:
     async def _merge(self) -> None:
         try:
             while not self._is_closing and await self.timers.index.merge():
-                pass
+                self._changed.set()  # somebody may wait for what is let go by that
         except (OSError, StorageError) as error:
             logger.error(
                 "runs of timers not merged", extra=fields(log=str(self.partition.topic_partition), error=str(error))

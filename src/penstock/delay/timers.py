@@ -55,6 +55,8 @@ class Timers:
         self._read_bytes = 0
         """How much would have to be read again after a crash."""
         self._saved_ms: float | None = None
+        self._merged_at = -1
+        """Where it was seen that nothing waits any more, and runs had to be merged to forget the last ones."""
 
     async def start(self) -> None:
         """Brings the index back; it is worth nothing if the companion has begun anew since it was saved."""
@@ -90,18 +92,31 @@ class Timers:
         return True
 
     async def save_if_due(self, now_ms: float) -> bool:
-        """Writes the index to disk, if reading it anew would take long; then lets go what nobody waits for."""
+        """Writes the index to disk, if reading it anew would take long; then lets go what nobody waits for. Whether
+        there may be runs to merge.
+        """
         if self._saved_ms is None:
             self._saved_ms = now_ms
         is_large = self.index.fresh >= self.saving.entries or self._read_bytes >= self.saving.bytes
-        is_old = now_ms - self._saved_ms >= self.saving.every_ms
+        # A retired partition can go when nothing is left here: somebody waits for that.
+        is_over = self._main.successor is not None and self._is_done
+        is_old = is_over or now_ms - self._saved_ms >= self.saving.every_ms
         is_due = bool(self._read_bytes) and (is_large or is_old)
         if is_due:
             await self.save()
         if is_old:
             self._saved_ms = now_ms
             await self._trim()
+        if is_over and self._merged_at != self.applied and self.index.lowest_base is not None:
+            # What was cancelled is on disk still, and goes when its runs are merged.
+            self._merged_at, self.index.has_moved = self.applied, True
+            return True
         return is_due
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether nothing waits, and nothing is to come that is not taken in."""
+        return not self.index.pending and not self.open and self.applied == self.companion.end_offset
 
     async def save(self) -> None:
         """What the index has must not outlive a power loss longer than the logs that it is made from."""
