@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from penstock.durations import Duration
 from penstock.sdk.core import GRACE_S, Core
@@ -19,8 +19,8 @@ from penstock.sdk.errors import InvalidInputError, NoReplyError
 from penstock.sdk.hooks import Hooks
 from penstock.sdk.message import Message
 from penstock.sdk.ports import Outgoing, Receipt
-from penstock.sdk.receive.plan import plan_of
-from penstock.sdk.receive.runners import LoopRunner
+from penstock.sdk.receive.plan import Plan, plan_of
+from penstock.sdk.receive.runners import LoopRunner, Runner
 from penstock.sdk.receive.subscriptions import LOOK_S, Subscriptions
 from penstock.sdk.receive.terms import Terms
 from penstock.sdk.send.composing import (
@@ -40,6 +40,8 @@ from penstock.sdk.timers_wanted import TimersWanted, wanted_of
 from penstock.sdk.waiting import WaitingMessage
 
 Handling = TypeVar("Handling", bound=Callable[[Any], Any])
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 
 
 class Client:
@@ -89,7 +91,7 @@ class Client:
     async def cancel(self, topic: str, timer_id: str, *, key: Payload = None, partition: int | None = None) -> None:
         """Cancels the message that waits under this name; if none does, nothing happens."""
         outgoing = compose_cancel(topic, timer_id, key=key, partition=partition)
-        await asyncio.gather(*map(self._send, await asyncio.to_thread(self._core.each_partition, outgoing)))
+        await asyncio.gather(*map(self._send, await self._beside(self._core.each_partition, outgoing)))
 
     async def reschedule(self, topic: str, timer_id: str, value: Payload, /, **extras: Unpack[Extras]) -> Receipt:
         """Replaces the message that waits under this name: another time, and the value as it shall be then."""
@@ -101,7 +103,7 @@ class Client:
         Those that are due in a window (`due_from`, `due_until`: a datetime or milliseconds since 1970), at most
         `limit`; or, with `timer_id`, what waits under that name.
         """
-        return await asyncio.to_thread(self._core.waiting, wanted_of(topic, **wanted))
+        return await self._beside(self._core.waiting, wanted_of(topic, **wanted))
 
     def transaction(self, transactional_id: str | None = None) -> AbstractAsyncContextManager[Transaction]:
         """Messages that are seen all or not at all: `async with client.transaction() as transaction: ...`.
@@ -122,7 +124,7 @@ class Client:
         timeout_s = seconds_of("timeout", timeout)
         outgoing = compose(topic, value, **extras)
         # The first request makes the reply topic and begins to listen, which takes a while.
-        name, answer = await asyncio.to_thread(self._core.ask, outgoing, self._core.room_s)
+        name, answer = await self._beside(self._core.ask, outgoing, self._core.room_s)
         try:
             return Message(await asyncio.wait_for(asyncio.wrap_future(answer), timeout_s))
         except TimeoutError:
@@ -153,9 +155,7 @@ class Client:
         def register(handler: Handling) -> Handling:
             if not inspect.iscoroutinefunction(handler):
                 raise InvalidInputError(f"{handler!r} cannot be a handler: a coroutine function (async def) can")
-            self._subscriptions.add(
-                lambda: self._core.subscription(plan, handler, LoopRunner(plan.group, self._its_loop()), self.reply)
-            )
+            self._subscriptions.add(lambda: self._core.subscription(plan, handler, self._new_runner(plan), self.reply))
             return handler
 
         return register if handler is None else register(handler)
@@ -167,7 +167,7 @@ class Client:
 
     async def stop(self, grace: Duration = GRACE_S) -> None:
         """Calls no more handlers, waits so long for those that run, and leaves the groups."""
-        await asyncio.to_thread(self._subscriptions.stop, seconds_of("grace", grace))
+        await self._beside(self._subscriptions.stop, seconds_of("grace", grace))
 
     async def run(self) -> None:
         """Starts, waits for SIGINT, SIGTERM, `stop` or its task's cancellation, and stops."""
@@ -187,34 +187,36 @@ class Client:
 
     async def flush(self, timeout: Duration = GRACE_S) -> bool:  # noqa: ASYNC109 (as in penstock.Client)
         """Waits until all that was sent so far is answered; false if that took longer."""
-        return await asyncio.to_thread(self._core.flush, seconds_of("timeout", timeout))
+        return await self._beside(self._core.flush, seconds_of("timeout", timeout))
 
     async def close(self, timeout: Duration = GRACE_S) -> None:  # noqa: ASYNC109 (as in penstock.Client)
         """Stops, sends what is left, for at most so long, and ends; what is left then fails, or stays spilled."""
         timeout_s = seconds_of("timeout", timeout)
         await self.stop(timeout_s)
-        await asyncio.to_thread(self._core.close, timeout_s)
+        await self._beside(self._core.close, timeout_s)
 
     async def _send(self, outgoing: Outgoing) -> Receipt:
         if self._core.has_room_for(outgoing):
             return await asyncio.wrap_future(self._core.send(outgoing))
         # Room is waited for beside the loop.
-        return await asyncio.wrap_future(await asyncio.to_thread(self._core.send, outgoing, self._core.room_s))
+        return await asyncio.wrap_future(await self._beside(self._core.send, outgoing, self._core.room_s))
 
     @asynccontextmanager
     async def _transaction(self, transactional_id: str | None) -> AsyncIterator[Transaction]:
         transaction = self._core.transactions.transaction(transactional_id)
-        begun = await asyncio.to_thread(transaction.__enter__)
+        begun = await self._beside(transaction.__enter__)
         try:
             yield begun
         except BaseException as error:
-            if not await asyncio.shield(
-                asyncio.to_thread(transaction.__exit__, type(error), error, error.__traceback__)
-            ):
+            if not await asyncio.shield(self._beside(transaction.__exit__, type(error), error, error.__traceback__)):
                 raise
         else:
-            await asyncio.shield(asyncio.to_thread(transaction.__exit__, None, None, None))
+            await asyncio.shield(self._beside(transaction.__exit__, None, None, None))
 
-    def _its_loop(self) -> asyncio.AbstractEventLoop:
+    async def _beside(self, call: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        """A call that may block, in a thread beside the loop."""
+        return await asyncio.to_thread(call, *args, **kwargs)
+
+    def _new_runner(self, plan: Plan) -> Runner:
         assert self._loop is not None, "subscriptions are made when they are started"
-        return self._loop
+        return LoopRunner(plan.group, self._loop)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.sdk.errors import SendError
-from penstock.sdk.headers import SENDER, value_of
+from penstock.sdk.headers import ORIGIN, SENDER, value_of
 from penstock.sdk.ports import Outgoing, Receipt
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ class Hooks:
 
 
 class SignedHooks(Hooks):
-    """Writes on every message who has sent it; on a copy of a message, who was the first."""
+    """Writes on every message who has sent it; retries and dead letters keep who was the first, if known."""
 
     def __init__(self, sender: str) -> None:
         self._header = (SENDER, sender.encode())
 
     def sending(self, outgoing: Outgoing) -> Outgoing:
-        if value_of(outgoing.headers, SENDER) is not None:
+        if any(value_of(outgoing.headers, name) is not None for name in (SENDER, ORIGIN)):
             return outgoing
         return replace(outgoing, headers=(*outgoing.headers, self._header))
 

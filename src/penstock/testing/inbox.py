@@ -1,4 +1,4 @@
-"""A stub's side of a subscription: receiving from topics in memory, and running handlers when the test wants it."""
+"""A stub's side of a subscription: receiving from topics in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from penstock.ids import TopicPartition
 from penstock.sdk.ports import Assignment, Received
-from penstock.sdk.receive.runners import Steps, drive
 from penstock.testing.groups import MemoryGroups
 from penstock.testing.topics import MemoryTopics
 
@@ -102,27 +101,3 @@ class StubInbox:
             self._positions.update((place, committed.get(place, 0)) for place in new)
             self._paused.difference_update(new)
             self._assignment.assigned(new)
-
-
-class QueuedRunner:
-    """Keeps what is to be done until `work`, so that handlers run one after the other in the test's own thread."""
-
-    def __init__(self) -> None:
-        self._queue: deque[Callable[[], None]] = deque()
-
-    def start(self, steps: Steps) -> None:
-        self._queue.append(lambda: drive(steps))
-
-    def background(self, chore: Callable[[], None]) -> None:
-        self._queue.append(chore)
-
-    def work(self) -> bool:
-        """Does everything; false if there was nothing."""
-        has_worked = False
-        while self._queue:
-            self._queue.popleft()()
-            has_worked = True
-        return has_worked
-
-    def close(self) -> None:
-        self._queue.clear()

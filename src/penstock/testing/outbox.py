@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Unpack
 
@@ -24,9 +24,10 @@ class StubOutbox:
     buffered = 0
     spilled = 0
 
-    def __init__(self, topics: MemoryTopics, clock: Clock) -> None:
+    def __init__(self, topics: MemoryTopics, clock: Clock, on_put: Callable[[], None]) -> None:
         self._topics = topics
         self._clock = clock
+        self._on_put = on_put
 
     def has_room_for(self, outgoing: Outgoing) -> bool:
         return True
@@ -47,6 +48,7 @@ class StubOutbox:
 
     def put(self, outgoing: Outgoing) -> Receipt:
         partition, offset = self._topics.append(outgoing, self._clock.now_ms())
+        self._on_put()
         return Receipt(outgoing.topic, partition, offset)
 
     def check(self, outgoing: Outgoing) -> None:
@@ -94,8 +96,9 @@ class StubTransaction:
 class StubTransactor:
     """Ends the rounds of an exactly-once subscription."""
 
-    def __init__(self, outbox: StubOutbox, groups: MemoryGroups, group: str) -> None:
+    def __init__(self, outbox: StubOutbox, watch: Watch, groups: MemoryGroups, group: str) -> None:
         self._outbox = outbox
+        self._watch = watch
         self._groups = groups
         self._group = group
 
@@ -106,7 +109,7 @@ class StubTransactor:
             except SendError as error:
                 raise RefusedError(index, str(error)) from None
         for each in outgoing:
-            self._outbox.put(each)
+            self._watch.send(each, self._outbox.send_soon)
         self._groups.group(self._group).committed.update(positions)
 
     def close(self) -> None:

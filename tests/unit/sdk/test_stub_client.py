@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -187,6 +188,23 @@ def test_counters_and_hooks_see_what_the_real_client_shows() -> None:
     stub.send("orders", "x")
     stub.advance("10s")
     assert seen == ["sent orders", "sent g.retry", "retried after 5000", "handled 2"]
+    assert stub.counters.sent == 2
+
+
+def test_hooks_see_what_a_handler_sends_with_its_acknowledgement() -> None:
+    class Marking(penstock.Hooks):
+        def sending(self, outgoing: penstock.Outgoing) -> penstock.Outgoing:
+            return replace(outgoing, headers=(*outgoing.headers, ("marked", b"yes")))
+
+    stub = StubClient(hooks=[Marking()])
+
+    @stub.subscribe("orders", group="g", delivery="exactly-once")
+    def handle(message: penstock.Message) -> None:
+        message.transaction.send("bills", message.value)
+
+    stub.send("orders", "x")
+    stub.run()
+    assert [message.headers for message in stub.messages("bills")] == [(("marked", b"yes"),)]
     assert stub.counters.sent == 2
 
 

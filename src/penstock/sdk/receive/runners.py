@@ -10,7 +10,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -130,6 +130,26 @@ def drive(steps: Steps) -> None:
         return
 
 
+async def drive_awaiting(steps: Steps, block: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+    """Handlers are awaited; `block` does what may wait for a store."""
+    answer: Any = None
+    error: Exception | None = None
+    cancelled: asyncio.CancelledError | None = None
+    try:
+        while True:
+            step = steps.send(answer) if error is None else steps.throw(error)
+            answer, error = None, None
+            try:
+                answer = await (step.call() if isinstance(step, Calling) else block(step.call))
+            except Exception as raised:
+                error = raised
+            except asyncio.CancelledError as raised:
+                cancelled, error = raised, HandlerStoppedError("the handler's task was cancelled")
+    except StopIteration:
+        if cancelled is not None:
+            raise cancelled from None
+
+
 class LoopRunner:
     """Handlers are coroutine functions, run as tasks of one event loop; what blocks is done in threads beside it."""
 
@@ -138,7 +158,7 @@ class LoopRunner:
         self._chores = Workers(f"penstock-{name}-chores", _CHORE_THREADS)
 
     def start(self, steps: Steps) -> Cancellable | None:
-        driven = self._drive(steps)
+        driven = drive_awaiting(steps, self._in_thread)
         try:
             return asyncio.run_coroutine_threadsafe(driven, self._loop)
         except RuntimeError:
@@ -151,24 +171,6 @@ class LoopRunner:
 
     def close(self) -> None:
         self._chores.close()
-
-    async def _drive(self, steps: Steps) -> None:
-        answer: Any = None
-        error: Exception | None = None
-        cancelled: asyncio.CancelledError | None = None
-        try:
-            while True:
-                step = steps.send(answer) if error is None else steps.throw(error)
-                answer, error = None, None
-                try:
-                    answer = await (step.call() if isinstance(step, Calling) else self._in_thread(step.call))
-                except Exception as raised:
-                    error = raised
-                except asyncio.CancelledError as raised:
-                    cancelled, error = raised, HandlerStoppedError("the handler's task was cancelled")
-        except StopIteration:
-            if cancelled is not None:
-                raise cancelled from None
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         done: asyncio.Future[Any] = self._loop.create_future()

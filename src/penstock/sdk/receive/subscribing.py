@@ -5,7 +5,6 @@ from __future__ import annotations
 from penstock.sdk.access import Access
 from penstock.sdk.hooks import Hooks
 from penstock.sdk.message import Reply
-from penstock.sdk.ports import Outbox
 from penstock.sdk.receive.handling import Handler
 from penstock.sdk.receive.kafka_inbox import KafkaInbox
 from penstock.sdk.receive.plan import Plan
@@ -13,6 +12,7 @@ from penstock.sdk.receive.preparing import KafkaPreparation
 from penstock.sdk.receive.runners import Runner
 from penstock.sdk.receive.subscription import Subscription
 from penstock.sdk.receive.transactor import KafkaTransactor
+from penstock.sdk.send.watching import WatchedOutbox
 from penstock.sdk.topics import Topics
 
 
@@ -22,7 +22,7 @@ def subscription_on(
     plan: Plan,
     handler: Handler,
     *,
-    outbox: Outbox,
+    outbox: WatchedOutbox,
     runner: Runner,
     hooks: Hooks | None = None,
     reply: Reply | None = None,
@@ -37,7 +37,7 @@ def subscription_on(
         inbox=KafkaInbox(access, plan),
         outbox=outbox,
         runner=runner,
-        transactor=KafkaTransactor(access, plan.group) if plan.delivery == "exactly-once" else None,
+        transactor=KafkaTransactor(access, plan.group, outbox.watch) if plan.delivery == "exactly-once" else None,
         hooks=hooks,
         reply=reply,
     )

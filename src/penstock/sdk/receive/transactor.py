@@ -17,6 +17,7 @@ from penstock.sdk.ports import Outgoing
 from penstock.sdk.receive.rounds import RefusedError
 from penstock.sdk.send.sending import Sending, transactional_settings
 from penstock.sdk.send.transactional import TransactionalProducer
+from penstock.sdk.send.watching import Watch
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +50,12 @@ class KafkaTransactor:
     open, and the old one can do no more.
     """
 
-    def __init__(self, access: Access, group: str, clock: Clock | None = None) -> None:
+    def __init__(self, access: Access, group: str, watch: Watch, clock: Clock | None = None) -> None:
         name = f"penstock-{group}-{uuid.uuid4().hex}"
         settings = transactional_settings(Sending(delivery="exactly-once"), name)
         timeouts = {"transaction.timeout.ms": _TIMEOUT_MS, "message.timeout.ms": _TIMEOUT_MS}
         self._settings = access.settings_for(settings | timeouts)
+        self._watch = watch
         self._clock = clock or SystemClock()
         self._producer: TransactionalProducer | None = None
         self._closed = threading.Event()
@@ -91,7 +93,7 @@ class KafkaTransactor:
         try:
             producer.begin()
             for each in outgoing:
-                futures.append(producer.send_soon(each))
+                futures.append(self._watch.send(each, producer.send_soon))
                 attempt.moved_s = self._now_s()
             producer.send_offsets(positions, group)
             attempt.moved_s = self._now_s()

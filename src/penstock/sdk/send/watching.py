@@ -48,8 +48,8 @@ class WatchedOutbox:
 
     def __init__(self, inner: ClosableOutbox, watch: Watch) -> None:
         self.inner = inner
-        self._watch = watch
+        self.watch = watch
 
     def send_soon(self, outgoing: Outgoing, room_s: float = 0.0) -> Future[Receipt]:
         """Waits so long for room; the future has the receipt once the message is durable, or a `SendError`."""
-        return self._watch.send(outgoing, lambda shown: self.inner.send_soon(shown, room_s))
+        return self.watch.send(outgoing, lambda shown: self.inner.send_soon(shown, room_s))
