@@ -18,8 +18,8 @@ PARTITIONS = 2
 SIZES = {"1 KiB": 1024, "100 B": 100}
 ROW = 100
 _SUSTAINED = {"1 KiB": 16, "100 B": 8}
-"""How many times as many messages show what a producer and the archive can do for long: by default 8 million of each, so
-that those of 1 KiB are more than the kernel keeps from the disk.
+"""How many times as many messages show what a producer and the archive can do for long. By default 8 million of each:
+those of 1 KiB are more than the kernel keeps from the disk.
 """
 
 Tell = Callable[[str], None]
