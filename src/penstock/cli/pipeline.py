@@ -61,7 +61,9 @@ def archive(
         bool, typer.Option("--take-over", help="Begin even if an archiver of this name is at work: that one ends.")
     ] = False,
     hold: Annotated[bool, typer.Option("--hold", help="Let brokers keep what is not archived yet.")] = False,
-    max_offsets: Annotated[int, typer.Option(min=1, help="How far one batch goes at most.")] = 500_000,
+    max_offsets: Annotated[
+        int, typer.Option(min=1, help="How far one batch goes at most; less far if that takes long.")
+    ] = 4_000_000,
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on behind records that were deleted before they were archived.")
     ] = False,

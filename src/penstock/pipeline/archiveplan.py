@@ -10,6 +10,11 @@ from penstock.pipeline.failure import DataLossError
 from penstock.pipeline.ranges import Range
 from penstock.pipeline.recordtable import Anchor
 
+FIRST_OFFSETS = 500_000
+"""How far the first batch goes at most; nobody knows yet how large messages are."""
+QUICK_S = 5.0
+SLOW_S = 20.0
+
 _LEAST_OFFSETS = 20_000
 """A task is not worth starting for fewer, if another can do them too."""
 
@@ -74,6 +79,15 @@ def next_of(at: TopicPartition, progress: Progress, first: int, last: int, *, ac
 def shortened(pieces: Iterable[Piece], ends: Mapping[TopicPartition, int]) -> list[Piece]:
     """Pieces up to these ends."""
     return [replace(piece, range=replace(piece.range, end=ends[piece.range.at])) for piece in pieces]
+
+
+def next_limit(limit: int, took_s: float, most: int) -> int:
+    """How far the batch goes that follows a full one: what a batch takes besides its records counts little, and what is
+    done in vain if it is killed is some seconds of work.
+    """
+    if took_s < QUICK_S:
+        return min(most, 2 * limit)
+    return max(1, limit // 2) if took_s > SLOW_S else limit
 
 
 def tasks_for(pieces: Iterable[Piece], parallelism: int) -> list[Task]:

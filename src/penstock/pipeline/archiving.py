@@ -12,8 +12,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from penstock.clock import SystemClock
 from penstock.ids import TopicPartition
-from penstock.pipeline.archiveplan import Next, Piece, Progress, next_of, shortened, tasks_for
+from penstock.pipeline.archiveplan import (
+    FIRST_OFFSETS,
+    Next,
+    Piece,
+    Progress,
+    next_limit,
+    next_of,
+    shortened,
+    tasks_for,
+)
 from penstock.pipeline.archivetask import Archived, Outcome, archive
 from penstock.pipeline.failure import PipelineError
 from penstock.pipeline.kafka import Brokers, Topic
@@ -27,6 +37,8 @@ from penstock.pipeline.workers import Workers
 ARCHIVE_GROUP = "penstock.archive.group"
 """The topic setting that names the group whose offsets retention waits for."""
 
+MAX_OFFSETS = 4_000_000
+
 _POLL_TIMEOUT_MS = 60_000
 
 
@@ -39,8 +51,8 @@ class ArchiveWish:
     place: Place
     name: str = "archive"
     """Of two archivers of one name that write, the later goes on (presence.py keeps a second one from beginning)."""
-    max_offsets: int = 500_000
-    """A batch goes so far at most."""
+    max_offsets: int = MAX_OFFSETS
+    """A batch goes so far at most; less far if that would take long."""
     accepts_loss: bool = False
 
     @property
@@ -80,13 +92,16 @@ class Archiver:
         self._lake = open_for_archive(wish.place, self._brokers.cluster_id())
         self._epoch = self._claim()
         self._progress: dict[TopicPartition, Progress] = {}
+        self._limit = min(FIRST_OFFSETS, wish.max_offsets)
+        self._clock = SystemClock()
 
     def run_batch(self) -> Batch | None:
         """Archives what is there, up to the bound of a batch; None if nothing is."""
+        began_ms = self._clock.monotonic_ms()
         nexts = self._look()
         starts = {each.piece.range.at: each.piece.range.start for each in nexts}
         lasts = {each.piece.range.at: each.piece.range.end for each in nexts}
-        ends = limited(starts, lasts, self._wish.max_offsets)
+        ends = limited(starts, lasts, self._limit)
         pieces = shortened((each.piece for each in nexts), ends)
         tasks = tasks_for(pieces, self._workers.parallelism)
         if not tasks:
@@ -106,13 +121,17 @@ class Archiver:
         self._after("commit")
         self.tell()
         self._after("group")
+        left = sum(lasts.values()) - sum(ends.values())
+        if left:
+            took_s = (self._clock.monotonic_ms() - began_ms) / 1000
+            self._limit = next_limit(self._limit, took_s, self._wish.max_offsets)
         return Batch(
             version=self._lake.version,
             rows=sum(archived.rows for outcome in outcomes for archived in outcome.pieces),
             files=len(files),
             size=sum(file.size for file in files),
             lost=sum(each.lost for each in nexts),
-            left=sum(lasts.values()) - sum(ends.values()),
+            left=left,
         )
 
     def hold(self) -> None:

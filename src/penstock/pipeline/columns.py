@@ -8,7 +8,8 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,6 +28,8 @@ HEADERS = pa.list_(pa.field("element", HEADER))
 # The first millisecond of the year 1 and of the year 10000: what calendars, Python's and Spark's, can show.
 _FIRST_MS = -62_135_596_800_000
 _END_MS = 253_402_300_800_000
+
+_first, _second = itemgetter(0), itemgetter(1)
 
 
 def instants(times_ms: pa.Array) -> pa.Array:
@@ -63,6 +66,12 @@ def time_of(message: Message) -> tuple[int, int | None]:
     return kind - 1, time_ms if kind else None
 
 
+@lru_cache(maxsize=4)
+def _counting(count: int) -> pa.Array:
+    """From nought on."""
+    return pa.array(range(count), pa.int64())
+
+
 class Columns:
     """Messages of one partition, in order, as columns: each is made when it is asked for."""
 
@@ -91,6 +100,11 @@ class Columns:
 
     @property
     def _offset(self) -> pa.Array:
+        first, last, count = self._messages[0].offset(), self._messages[-1].offset(), len(self._messages)
+        assert first is not None and last is not None
+        if last - first == count - 1:
+            # Offsets only rise: there is no gap.
+            return pc.add(_counting(count), first)
         return pa.array([each.offset() for each in self._messages], pa.int64())
 
     @property
@@ -105,10 +119,10 @@ class Columns:
     def _times(self) -> tuple[pa.Array, pa.Array]:
         """Whose time it is, as the client numbers it, and milliseconds."""
         pairs = [each.timestamp() for each in self._messages]
-        times_ms = pa.array([time_ms for _, time_ms in pairs], pa.int64())
-        if len({kind for kind, _ in pairs}) == 1:
+        times_ms = pa.array(list(map(_second, pairs)), pa.int64())
+        if len(set(map(_first, pairs))) == 1:
             return pa.repeat(pa.scalar(pairs[0][0], pa.int32()), len(pairs)), times_ms
-        return pa.array([kind for kind, _ in pairs], pa.int32()), times_ms
+        return pa.array(list(map(_first, pairs)), pa.int32()), times_ms
 
     @property
     def _timestamp(self) -> pa.Array:

@@ -29,7 +29,9 @@ _POLL_S = 0.1
 _FIRST_ROWS = 64
 _WEIGHED = 64
 _READ_AHEAD = 100_000
-_FETCH_BYTES = 4 << 20
+_FETCH_BYTES = 1 << 20
+# What is read ahead of the task should still be in the processor's caches when it is used.
+_READ_AHEAD_KIB = 8 << 10
 _LOOK_AGAIN_MS = 5
 # Messages come and go by the ten thousand and are in no cycles: looking for some among them is half of a task's time.
 _COLLECT_AFTER = 200_000
@@ -52,6 +54,7 @@ class Fetcher:
             "enable.partition.eof": True,
             # A task that wants ten records does not read ahead a hundred thousand.
             "queued.min.messages": max(1, min(_READ_AHEAD, longest)),
+            "queued.max.messages.kbytes": _READ_AHEAD_KIB,
             "fetch.message.max.bytes": _FETCH_BYTES,
             # Having read that far ahead, the client looks away for a second if nothing is said.
             "fetch.queue.backoff.ms": _LOOK_AGAIN_MS,

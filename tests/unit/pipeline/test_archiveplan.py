@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.ids import TopicPartition
-from penstock.pipeline.archiveplan import Piece, Progress, next_of, tasks_for
+from penstock.pipeline.archiveplan import QUICK_S, SLOW_S, Piece, Progress, next_limit, next_of, tasks_for
 from penstock.pipeline.failure import DataLossError
 from penstock.pipeline.ranges import Range
 from penstock.pipeline.recordtable import Anchor
@@ -58,3 +58,11 @@ def test_what_was_deleted_is_lost_only_if_that_is_accepted() -> None:
     assert (str(found.piece.range), found.lost) == ("t-0 from 15 to 20", 3)
     with pytest.raises(DataLossError, match="its log was cut"):
         next_of(AT, behind, 5, 11, accepts_loss=True)
+
+
+def test_batches_grow_while_they_are_quick_and_shrink_when_they_are_slow() -> None:
+    assert next_limit(1000, QUICK_S / 2, most=1_000_000) == 2000
+    assert next_limit(1000, QUICK_S / 2, most=1500) == 1500
+    assert next_limit(1000, (QUICK_S + SLOW_S) / 2, most=1_000_000) == 1000
+    assert next_limit(1000, SLOW_S * 2, most=1_000_000) == 500
+    assert next_limit(1, SLOW_S * 2, most=1_000_000) == 1
