@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +23,14 @@ _BROKERS = pytest.StashKey[list[BrokerProcess]]()
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for all tests that keep to topics of their own."""
-    process = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    with running_broker(tmp_path_factory.mktemp("broker")) as process:
+        yield process
+
+
+@contextmanager
+def running_broker(folder: Path, settings: Mapping[str, Any] | None = None) -> Iterator[BrokerProcess]:
+    """A broker that has to be well and to stop in order when its tests are over."""
+    process = BrokerProcess(folder, settings)
     try:
         process.start()
         yield process

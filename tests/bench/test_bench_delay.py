@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("delay")
     command = [sys.executable, "-m", "bench.delay", "--only", "penstock", "--settle", "1"]
-    command += ["--pending", "3000", "--rate", "500", "--seconds", "1", "--burst", "2000"]
+    command += ["--pending", "3000", "--rate", "500", "--seconds", "1", "--burst", "2000", "--near", "1000"]
     command += ["--out", str(folder / "out"), "--data", str(folder / "data")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -303,11 +303,21 @@ def test_without_zookeeper_nothing_is_changed_but_all_is_served(cluster: Cluster
         assert refused.value.args[0].code() == Code.UNKNOWN_SERVER_ERROR
         assert "ZooKeeper" in refused.value.args[0].str()
         until(lambda: have_zookeeper_again(cluster, before), "all brokers have their leases")
-        cluster.wait_until_whole()
-        create(cluster, "late")
+        # Brokers that have found ZooKeeper again may be told only then that their sessions are over.
+        until(lambda: is_created(cluster, "late"), "there are brokers for three replicas")
         assert "early" not in {topic for topic, _ in cluster.view().places}
         pulse.wait_for_more()
         assert_all_is_there(pulse)
+
+
+def is_created(cluster: Cluster, topic: str) -> bool:
+    """Makes a topic; false if there are too few brokers in that moment."""
+    try:
+        create(cluster, topic)
+    except KafkaException as error:
+        assert error.args[0].code() == Code.INVALID_REPLICATION_FACTOR
+        return False
+    return True
 
 
 def said_since(cluster: Cluster, before: Mapping[int, int]) -> list[str]:

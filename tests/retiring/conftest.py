@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conftest import assert_no_inner_errors
+from conftest import running_broker
 from support.broker_process import BrokerProcess
 from support.transactional import Protocol
 from support.wire import Wire
@@ -27,11 +27,5 @@ def protocol(request: pytest.FixtureRequest) -> Protocol:
 @pytest.fixture(scope="session")
 def eager_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker that looks all the time whether a retired partition can go."""
-    process = BrokerProcess(tmp_path_factory.mktemp("broker"), {"log.retention_check_ms": 50})
-    try:
-        process.start()
+    with running_broker(tmp_path_factory.mktemp("broker"), {"log.retention_check_ms": 50}) as process:
         yield process
-        assert process.stop() == 0
-        assert_no_inner_errors(process)
-    finally:
-        process.kill()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from conftest import running_broker
 from support.broker_process import BrokerProcess
 from support.programs import required_program
 
@@ -31,6 +32,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start("penstock tests", wish)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One for each file: whoever asks for all topics shall not have to read those of other tests."""
+    with running_broker(tmp_path_factory.mktemp("broker")) as process:
+        yield process
 
 
 @pytest.fixture
