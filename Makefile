@@ -24,7 +24,7 @@ cluster: $(STAMP)-cluster ## Start ZooKeeper and three brokers on loopback with 
 	@$(BIN)/python -m penstock.cli.cluster --data $(DATA)/cluster
 
 test: setup-test ## Run every test, file by file on two cores
-	$(BIN)/pytest -n 2 --dist loadfile $(PYTEST)
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 check: setup-test ## Lint, types, import rules: under two minutes
 	$(BIN)/ruff check src tests bench examples

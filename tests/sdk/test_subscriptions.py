@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import penstock
@@ -62,6 +63,26 @@ def test_a_group_goes_on_where_it_was(broker: BrokerProcess, client: penstock.Cl
         with running(other):
             second.wait(1)
     assert (first.values, second.values) == ([b"before"], [b"while nobody is there"])
+
+
+def test_a_group_whose_place_is_deleted_goes_on_with_the_first_there_is(
+    broker: BrokerProcess, client: penstock.Client, admin: AdminClient, topic: str
+) -> None:
+    create(admin, topic, 1)
+    first, second = Heard(), Heard()
+    client.send(topic, b"0")
+    client.subscribe(topic, first, group=topic, from_beginning=True)
+    with running(client):
+        first.wait(1)
+    for number in range(1, 5):
+        client.send(topic, f"{number}")
+    (deleted,) = admin.delete_records([TopicPartition(topic, 0, 3)]).values()
+    deleted.result(PATIENCE_S)
+    with penstock.Client(broker.kafka) as other:
+        other.subscribe(topic, second, group=topic, from_beginning=True)
+        with running(other):
+            second.wait(2)
+    assert (first.values, second.values) == ([b"0"], [b"3", b"4"])
 
 
 def test_a_new_group_begins_at_the_end_and_misses_nothing_from_then_on(

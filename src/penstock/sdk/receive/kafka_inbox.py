@@ -37,6 +37,8 @@ _FETCHED_AHEAD_KIB = 16 * 1024
 _NEW_TOPICS_MS = 10_000
 """A topic that is made later, or grows, is noticed after that."""
 _FETCH_BACKOFF_MS = 50
+_STABLE_S = 2.0
+"""How long polling may be held up by the question what is committed; it is asked again after the same time."""
 
 
 def consumer_settings(plan: Plan) -> dict[str, Any]:
@@ -45,7 +47,9 @@ def consumer_settings(plan: Plan) -> dict[str, Any]:
         "group.id": plan.group,
         # What an application wants from the end only is committed at the end when it joins: so nothing is passed over
         # that comes while nobody is there.
-        "auto.offset.reset": "earliest",
+        # Whether nothing is committed is asked of the brokers once more (`_place_astray`): the library may believe so
+        # when an open transaction has kept them from answering during a rebalance.
+        "auto.offset.reset": "error",
         "enable.auto.commit": plan.delivery == "at-least-once",
         "enable.auto.offset.store": False,
         "auto.commit.interval.ms": _COMMIT_EVERY_MS,
@@ -70,6 +74,10 @@ class KafkaInbox:
         self._assignment: Assignment | None = None
         self._group: object = None
         self._committing: tuple[Callable[[bool], None], float] | None = None
+        self._paused: set[TopicPartition] = set()
+        self._astray: set[TopicPartition] = set()
+        """Partitions of which the library does not know where to begin."""
+        self._asked_ms = -1000.0 * _STABLE_S
 
     def join(self, topics: Sequence[str], assignment: Assignment, *, from_end: Sequence[str] = ()) -> None:
         self._assignment = assignment
@@ -94,13 +102,19 @@ class KafkaInbox:
             messages += consumer.consume(most - 1, 0)
         self._look_after_commit()
         self._look_at_group()
-        return [received_of(message) for message in messages if self._is_sound(message)]
+        found = [received_of(message) for message in messages if self._is_sound(message)]
+        self._place_astray()
+        return found
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
-        self._try("paused", lambda: self._its_consumer().pause(_partitions(places)))
+        wanted = list(places)
+        self._paused.update(wanted)
+        self._try("paused", lambda: self._its_consumer().pause(_partitions(wanted)))
 
     def resume(self, places: Iterable[TopicPartition]) -> None:
-        self._try("resumed", lambda: self._its_consumer().resume(_partitions(places)))
+        wanted = list(places)
+        self._paused.difference_update(wanted)
+        self._try("resumed", lambda: self._its_consumer().resume(_partitions(wanted)))
 
     def position(self, place: TopicPartition) -> int | None:
         try:
@@ -170,7 +184,8 @@ class KafkaInbox:
         ]
         if not there:
             return
-        unread = [place for place in consumer.committed(there, timeout=_ANSWER_S) if place.offset == OFFSET_INVALID]
+        known_places = consumer.committed(there, timeout=_ANSWER_S)
+        unread = [place for place in known_places if place.error is None and place.offset == OFFSET_INVALID]
         for place in unread:
             place.offset = consumer.get_watermark_offsets(place, timeout=_ANSWER_S)[1]
         if not unread:
@@ -208,6 +223,7 @@ class KafkaInbox:
 
     def _assigned(self, _: Consumer, partitions: Sequence[KafkaPartition]) -> None:
         assert self._assignment is not None
+        self._paused.difference_update(_places(partitions))
         self._assignment.assigned(_places(partitions))
 
     def _revoked(self, _: Consumer, partitions: Sequence[KafkaPartition]) -> None:
@@ -223,8 +239,37 @@ class KafkaInbox:
         error = message.error()
         if error is None:
             return True
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._astray.add(TopicPartition(str(message.topic()), int(message.partition() or 0)))
+            return False
         log.warning("a topic cannot be read", extra=fields(group=self._plan.group, error=error.str()))
         return False
+
+    def _place_astray(self) -> None:
+        """Partitions begin at what is committed; at the first message there is if nothing is, or if that is gone."""
+        now_ms = self._clock.monotonic_ms()
+        if not self._astray or now_ms - self._asked_ms < 1000 * _STABLE_S:
+            return
+        consumer = self._its_consumer()
+        try:
+            self._astray.intersection_update(_places(consumer.assignment()))
+            for place in consumer.committed(_partitions(self._astray), timeout=_STABLE_S) if self._astray else ():
+                if place.error is not None:
+                    raise KafkaException(place.error)
+                low, high = consumer.get_watermark_offsets(place, timeout=_STABLE_S)
+                offset = place.offset if low <= place.offset <= high else low
+                self._begin_at(TopicPartition(place.topic, place.partition), offset)
+        except KafkaException as error:
+            self._asked_ms = self._clock.monotonic_ms()
+            log.debug("where to begin cannot be asked for yet: %s", reason_of(error))
+
+    def _begin_at(self, place: TopicPartition, offset: int) -> None:
+        consumer = self._its_consumer()
+        consumer.incremental_unassign(_partitions([place]))
+        consumer.incremental_assign([KafkaPartition(place.topic, place.partition, offset)])
+        if place in self._paused:
+            consumer.pause(_partitions([place]))
+        self._astray.discard(place)
 
     def _try(self, what: str, do: Callable[[], object]) -> None:
         """A partition that was taken away meanwhile is no failure."""
