@@ -38,7 +38,7 @@ _NEW_TOPICS_MS = 10_000
 """A topic that is made later, or grows, is noticed after that."""
 _FETCH_BACKOFF_MS = 50
 _STABLE_S = 2.0
-"""How long polling may be held up by the question what is committed; it is asked again after the same time."""
+"""How long polling may be held up by the question what is committed."""
 
 
 def consumer_settings(plan: Plan) -> dict[str, Any]:
@@ -47,9 +47,7 @@ def consumer_settings(plan: Plan) -> dict[str, Any]:
         "group.id": plan.group,
         # What an application wants from the end only is committed at the end when it joins: so nothing is passed over
         # that comes while nobody is there.
-        # Whether nothing is committed is asked of the brokers once more (`_place_astray`): the library may believe so
-        # when an open transaction has kept them from answering during a rebalance.
-        "auto.offset.reset": "error",
+        "auto.offset.reset": "earliest",
         "enable.auto.commit": plan.delivery == "at-least-once",
         "enable.auto.offset.store": False,
         "auto.commit.interval.ms": _COMMIT_EVERY_MS,
@@ -74,10 +72,8 @@ class KafkaInbox:
         self._assignment: Assignment | None = None
         self._group: object = None
         self._committing: tuple[Callable[[bool], None], float] | None = None
-        self._paused: set[TopicPartition] = set()
-        self._astray: set[TopicPartition] = set()
-        """Partitions of which the library does not know where to begin."""
-        self._asked_ms = -1000.0 * _STABLE_S
+        self._unproved: set[TopicPartition] = set()
+        """Partitions of which nothing has come yet; the library may begin them in the wrong place (`_proved`)."""
 
     def join(self, topics: Sequence[str], assignment: Assignment, *, from_end: Sequence[str] = ()) -> None:
         self._assignment = assignment
@@ -102,19 +98,13 @@ class KafkaInbox:
             messages += consumer.consume(most - 1, 0)
         self._look_after_commit()
         self._look_at_group()
-        found = [received_of(message) for message in messages if self._is_sound(message)]
-        self._place_astray()
-        return found
+        return [received_of(message) for message in self._proved([each for each in messages if self._is_sound(each)])]
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
-        wanted = list(places)
-        self._paused.update(wanted)
-        self._try("paused", lambda: self._its_consumer().pause(_partitions(wanted)))
+        self._try("paused", lambda: self._its_consumer().pause(_partitions(places)))
 
     def resume(self, places: Iterable[TopicPartition]) -> None:
-        wanted = list(places)
-        self._paused.difference_update(wanted)
-        self._try("resumed", lambda: self._its_consumer().resume(_partitions(wanted)))
+        self._try("resumed", lambda: self._its_consumer().resume(_partitions(places)))
 
     def position(self, place: TopicPartition) -> int | None:
         try:
@@ -223,53 +213,56 @@ class KafkaInbox:
 
     def _assigned(self, _: Consumer, partitions: Sequence[KafkaPartition]) -> None:
         assert self._assignment is not None
-        self._paused.difference_update(_places(partitions))
+        if self._plan.delivery == "exactly-once":
+            self._unproved.update(_places(partitions))
         self._assignment.assigned(_places(partitions))
 
     def _revoked(self, _: Consumer, partitions: Sequence[KafkaPartition]) -> None:
         assert self._assignment is not None
         self._look_at_group()
+        self._unproved.difference_update(_places(partitions))
         self._assignment.revoked(_places(partitions))
 
     def _lost(self, _: Consumer, partitions: Sequence[KafkaPartition]) -> None:
         assert self._assignment is not None
+        self._unproved.difference_update(_places(partitions))
         self._assignment.lost(_places(partitions))
+
+    def _proved(self, messages: list[KafkaMessage]) -> list[KafkaMessage]:
+        """Without those of partitions that begin before what is committed: these are sent to where they should be.
+
+        If a transaction keeps brokers from saying what is committed, and there is a rebalance meanwhile, the library
+        may take it for nothing committed, and begin at the beginning. Until they do say, nothing has come.
+        """
+        firsts: dict[TopicPartition, int] = {}
+        for message in messages if self._unproved else ():
+            if (place := _place(message)) in self._unproved:
+                firsts.setdefault(place, int(message.offset() or 0))
+        if not firsts:
+            return messages
+        consumer = self._its_consumer()
+        try:
+            known = consumer.committed(_partitions(firsts), timeout=_STABLE_S)
+            if failed := next((each.error for each in known if each.error is not None), None):
+                raise KafkaException(failed)
+        except KafkaException as error:
+            log.debug("what is committed cannot be asked for yet: %s", reason_of(error))
+            wrong = firsts
+        else:
+            at = {TopicPartition(each.topic, each.partition): each.offset for each in known}
+            wrong = {place: at[place] for place, first in firsts.items() if at[place] > first}
+            self._unproved.difference_update(firsts)
+        for place, offset in wrong.items():
+            target = KafkaPartition(place.topic, place.partition, offset)
+            self._try("sent to what is committed", partial(consumer.seek, target))
+        return [message for message in messages if _place(message) not in wrong]
 
     def _is_sound(self, message: KafkaMessage) -> bool:
         error = message.error()
         if error is None:
             return True
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._astray.add(TopicPartition(str(message.topic()), int(message.partition() or 0)))
-            return False
         log.warning("a topic cannot be read", extra=fields(group=self._plan.group, error=error.str()))
         return False
-
-    def _place_astray(self) -> None:
-        """Partitions begin at what is committed; at the first message there is if nothing is, or if that is gone."""
-        now_ms = self._clock.monotonic_ms()
-        if not self._astray or now_ms - self._asked_ms < 1000 * _STABLE_S:
-            return
-        consumer = self._its_consumer()
-        try:
-            self._astray.intersection_update(_places(consumer.assignment()))
-            for place in consumer.committed(_partitions(self._astray), timeout=_STABLE_S) if self._astray else ():
-                if place.error is not None:
-                    raise KafkaException(place.error)
-                low, high = consumer.get_watermark_offsets(place, timeout=_STABLE_S)
-                offset = place.offset if low <= place.offset <= high else low
-                self._begin_at(TopicPartition(place.topic, place.partition), offset)
-        except KafkaException as error:
-            self._asked_ms = self._clock.monotonic_ms()
-            log.debug("where to begin cannot be asked for yet: %s", reason_of(error))
-
-    def _begin_at(self, place: TopicPartition, offset: int) -> None:
-        consumer = self._its_consumer()
-        consumer.incremental_unassign(_partitions([place]))
-        consumer.incremental_assign([KafkaPartition(place.topic, place.partition, offset)])
-        if place in self._paused:
-            consumer.pause(_partitions([place]))
-        self._astray.discard(place)
 
     def _try(self, what: str, do: Callable[[], object]) -> None:
         """A partition that was taken away meanwhile is no failure."""
@@ -285,3 +278,7 @@ def _partitions(places: Iterable[TopicPartition]) -> list[KafkaPartition]:
 
 def _places(partitions: Iterable[KafkaPartition]) -> list[TopicPartition]:
     return [TopicPartition(each.topic, each.partition) for each in partitions]
+
+
+def _place(message: KafkaMessage) -> TopicPartition:
+    return TopicPartition(str(message.topic()), int(message.partition() or 0))
