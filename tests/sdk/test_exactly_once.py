@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import penstock
 from conftest import BrokerFactory
 from support.broker_process import BrokerProcess
 from support.foreign import seen_in, values_in
-from support.receiving import SOON, Heard, create, running, wait_until_committed
+from support.receiving import SOON, Heard, create, running, wait_until_committed, wait_until_joined
 from support.subscribers import SETTINGS, Subscribers
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -93,6 +95,38 @@ def test_a_transaction_is_for_exactly_once_only(client: penstock.Client, created
     with running(client):
         heard.wait(1)
     assert errors == ['a message has a transaction with delivery="exactly-once" only']
+
+
+def test_a_partition_that_the_library_begins_before_what_is_committed_goes_on_behind_that(
+    broker: BrokerProcess, admin: AdminClient, client: penstock.Client, topic: str
+) -> None:
+    create(admin, topic, 1)
+    heard = Heard()
+    client.subscribe(topic, heard, group=topic, delivery="exactly-once", from_beginning=True)
+    with running(client):
+        wait_until_joined(broker.kafka, topic)
+        # The library has to have asked what is committed, and to wait at the beginning of the empty topic.
+        time.sleep(1)
+        _commit_from_outside(broker, topic, 3)
+        with client.transaction() as transaction:
+            for number in range(5):
+                transaction.send(topic, f"{number}")
+        heard.wait(2)
+        client.send(topic, b"last")
+        heard.wait(3)
+    assert heard.values == [b"3", b"4", b"last"]
+
+
+def _commit_from_outside(broker: BrokerProcess, topic: str, offset: int) -> None:
+    """As a transaction of a member that is gone, which comes to its end late."""
+    producer = Producer({"bootstrap.servers": broker.kafka, "transactional.id": f"late-{topic}"})
+    consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": topic})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    metadata = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, offset)], metadata, PATIENCE_S)
+    producer.commit_transaction(PATIENCE_S)
+    consumer.close()
 
 
 def test_kills_of_subscribers_and_of_the_broker_under_load_lose_and_repeat_nothing(
