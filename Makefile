@@ -51,7 +51,7 @@ bench-delay: setup-test ## Measure delayed messages beside RocketMQ: memory, lat
 bench-views: setup-test ## Measure a 1 % view beside filtering in the consumer (about 5 minutes)
 	$(BIN)/python -m bench.views
 
-bench-pipeline: setup-test ## Measure the pipeline beside Spark's own Kafka connector, and how the archive grows (about 20 minutes)
+bench-pipeline: setup-test ## Measure the pipeline beside Spark's own Kafka connector, and how the archive grows (about 6 minutes)
 	$(BIN)/python -m bench.pipeline
 
 simulate: setup-test ## A thousand simulated clusters with seeded failures (under a minute)

@@ -67,12 +67,12 @@ def main(
         jars = ",".join(map(str, connector.jars)) if connector is not None else ""
         settings = {"spark.jars": jars} if jars else {}
         spark = start("penstock bench", SparkWish(folder / "spark", f"local[{cores}]", "1g", settings))
-        engines: dict[str, Engine] = {OURS: OurSource(spark, launch.address, folder)}
+        peers: dict[str, Engine] = {}
         if connector is not None:
             results.notes += [*([connector.note] if connector.note else []), *conform(spark, launch.address, folder)]
-            engines[PEER] = TheirSource(spark, launch.address, folder)
+            peers[PEER] = TheirSource(spark, launch.address, folder)
             versions[PEER], clients[PEER] = connector.version, "Kafka's Java client"
-        wanted.run(launch.address, engines, results, console.print)
+        wanted.run(launch.address, OurSource(spark, launch.address, folder), peers, results, console.print)
     except (*FAILURES, PipelineError) as error:
         results.failures.append(one_line(error))
     except KeyboardInterrupt:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CODEC = "zstd"
+
+_PATIENCE_S = 30.0
+_LOOK_S = 0.05
 
 
 class Engine(Protocol):
@@ -45,24 +50,52 @@ class OurSource:
 
     def keep_s(self, topic: str, rows: int) -> float:
         """From nothing to a lake with all of it, committed."""
+        began = time.monotonic()
+        with self.archiving(topic) as archive:
+            archive.take(rows)
+            return time.monotonic() - began
+
+    @contextmanager
+    def archiving(self, topic: str) -> Iterator[RunningArchive]:
+        """An archive of its own, for as long as it is wanted."""
         place = self._folder / f"lake-{uuid4().hex[:8]}"
+        wish = ArchiveWish({"bootstrap.servers": self._address}, Subscription(topics=(topic,)), Place(str(place)))
         try:
-            kept = 0
-
-            def archive() -> None:
-                nonlocal kept
-                wish = ArchiveWish(
-                    {"bootstrap.servers": self._address}, Subscription(topics=(topic,)), Place(str(place))
-                )
-                archiver = Archiver(wish, SparkWorkers(self._spark.sparkContext))
-                while (batch := archiver.run_batch()) is not None:
-                    kept += batch.rows
-
-            took = _timed(archive)
-            _require(kept, rows, topic)
-            return took
+            yield RunningArchive(Archiver(wish, SparkWorkers(self._spark.sparkContext)), topic)
         finally:
             shutil.rmtree(place, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What an archive did with messages."""
+
+    seconds: float
+    most_left: int
+    """Messages that were there when a batch was planned, and had to wait for the next."""
+
+
+class RunningArchive:
+    """One that takes what comes."""
+
+    def __init__(self, archiver: Archiver, topic: str) -> None:
+        self._archiver = archiver
+        self._topic = topic
+
+    def take(self, rows: int) -> Taken:
+        """Until it has so many more."""
+        began = moved = time.monotonic()
+        kept = most_left = 0
+        while kept < rows:
+            batch = self._archiver.run_batch()
+            if batch is not None:
+                kept, moved, most_left = kept + batch.rows, time.monotonic(), max(most_left, batch.left)
+            elif time.monotonic() - moved > _PATIENCE_S:
+                break
+            else:
+                time.sleep(_LOOK_S)
+        _require(kept, rows, self._topic)
+        return Taken(time.monotonic() - began, most_left)
 
 
 class TheirSource:

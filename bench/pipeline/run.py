@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 
 from bench.measure import Measure, Results
 from bench.pipeline import topics
 from bench.pipeline.connector import NAME
-from bench.pipeline.engines import Engine
+from bench.pipeline.engines import Engine, OurSource, RunningArchive
 from bench.report.table import OURS
 
 READ_GOAL = 0.7
@@ -17,9 +19,10 @@ KEEPS_UP = 1.0
 PARTITIONS = 2
 SIZES = {"1 KiB": 1024, "100 B": 100}
 ROW = 100
-_SUSTAINED = {"1 KiB": 16, "100 B": 8}
-"""How many times as many messages show what a producer and the archive can do for long. By default 8 million of each:
-those of 1 KiB are more than the kernel keeps from the disk.
+TURNS = 4
+_TURN = {"1 KiB": 8, "100 B": 4}
+"""How many times as many messages a turn has that shows what a producer and the archive can do for long. By default
+those of 1 KiB are 20 GB in all, which is more than disks and those who lend them take in at once.
 """
 
 Tell = Callable[[str], None]
@@ -49,7 +52,8 @@ class PipelineRun:
     growth: Sequence[int]
     """Rows of the archives whose cost is compared."""
 
-    def run(self, address: str, engines: Mapping[str, Engine], results: Results, tell: Tell) -> None:
+    def run(self, address: str, ours: OurSource, peers: Mapping[str, Engine], results: Results, tell: Tell) -> None:
+        engines = {OURS: ours, **peers}
         for name, size in SIZES.items():
             topic, rows = f"read-{size}", self.rows[name]
             tell(f"{rows:,} messages of {name}")
@@ -60,8 +64,8 @@ class PipelineRun:
             self._compare(read, engines, lambda engine, t=topic, n=rows: engine.read_s(t, n), rows, results, tell)
             self._compare(keep, engines, lambda engine, t=topic, n=rows: engine.keep_s(t, n), rows, results, tell)
             topics.delete(address, topic)
-        self._grow(address, engines[OURS], results, tell)
-        self._keep_up(address, engines[OURS], results, tell)
+        self._grow(address, ours, results, tell)
+        self._keep_up(address, ours, results, tell)
 
     def _compare(
         self,
@@ -91,28 +95,67 @@ class PipelineRun:
             results.add(Question(measure), OURS, {measure.key: rows / engine.keep_s(topic, rows)})
             topics.delete(address, topic)
 
-    def _keep_up(self, address: str, engine: Engine, results: Results, tell: Tell) -> None:
-        """One partition: how fast a producer can send, and how fast the archive takes it."""
+    def _keep_up(self, address: str, engine: OurSource, results: Results, tell: Tell) -> None:
+        """How fast a producer can fill one partition, and how fast the archive takes it."""
         for name, size in SIZES.items():
-            rows = _SUSTAINED[name] * self.rows[name]
-            sent = _rate(f"sent {size}", f"one partition, {name}: a producer sends", None)
-            kept = _rate(f"kept {size}", f"one partition, {name}: the archive takes", None)
-            share = Measure(
-                key=f"share {size}",
-                label=f"one partition, {name}: the archive's rate to the producer's",
-                unit="",
-                higher_is_better=True,
-                bound=KEEPS_UP,
-            )
-            for number in range(self.rounds):
-                topic = f"single-{size}-{number}"
-                tell(f"one partition, {name}: round {number + 1} of {self.rounds}")
-                topics.create(address, topic, 1)
-                took = topics.fill(address, topic, 1, rows, size)
-                archived = engine.keep_s(topic, rows)
-                for measure, value in ((sent, rows / took), (kept, rows / archived), (share, took / archived)):
-                    results.add(Question(measure), OURS, {measure.key: value})
-                topics.delete(address, topic)
+            topic = f"single-{size}"
+            topics.create(address, topic, 1)
+            rows = _TURN[name] * self.rows[name]
+            with engine.archiving(topic) as archive:
+                self._in_turns(address, topic, name, rows, archive, results, tell)
+                self._at_once(address, topic, name, TURNS * rows // 2, archive, results, tell)
+            topics.delete(address, topic)
+
+    def _in_turns(
+        self, address: str, topic: str, name: str, rows: int, archive: RunningArchive, results: Results, tell: Tell
+    ) -> None:
+        """Each has the machine for itself. The first turn does not count: who archives for long begins once."""
+        sent = _rate(f"sent {name}", f"one partition, {name}, in turns: a producer sends", None)
+        kept = _rate(f"kept {name}", f"one partition, {name}, in turns: the archive takes", None)
+        share = Measure(
+            key=f"share {name}",
+            label=f"one partition, {name}: the archive's rate to the producer's",
+            unit="",
+            higher_is_better=True,
+            bound=KEEPS_UP,
+        )
+        turns: list[tuple[float, float]] = []
+        for number in range(TURNS + 1):
+            tell(f"one partition, {name}: {f'turn {number} of {TURNS}' if number else 'warming up'}")
+            took = topics.fill(address, topic, 1, rows, SIZES[name])
+            archived = archive.take(rows).seconds
+            if number:
+                turns.append((took, archived))
+                results.add(Question(sent, TURNS), OURS, {sent.key: rows / took})
+                results.add(Question(kept, TURNS), OURS, {kept.key: rows / archived})
+        # Of all turns together: what else the machine does meets now the one, now the other.
+        whole = sum(took for took, _ in turns) / sum(archived for _, archived in turns)
+        results.add(Question(share), OURS, {share.key: whole})
+
+    def _at_once(
+        self, address: str, topic: str, name: str, rows: int, archive: RunningArchive, results: Results, tell: Tell
+    ) -> None:
+        """A producer that sends as fast as it can has to share its cores with the archive."""
+        sent = _rate(f"sent at once {name}", f"one partition, {name}, at once: a producer sends", None)
+        behind = Measure(
+            key=f"behind {name}",
+            label=f"one partition, {name}, at once: archived after the last was sent",
+            unit="s",
+            higher_is_better=False,
+        )
+        left = Measure(
+            key=f"left {name}",
+            label=f"one partition, {name}, at once: of all messages, most that a batch left for the next",
+            unit="",
+            higher_is_better=False,
+        )
+        tell(f"one partition, {name}: sending and archiving at once")
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as sender:
+            sending = sender.submit(topics.fill, address, topic, 1, rows, SIZES[name])
+            taken, took = archive.take(rows), sending.result()
+        results.add(Question(sent), OURS, {sent.key: rows / took})
+        results.add(Question(behind), OURS, {behind.key: taken.seconds - took})
+        results.add(Question(left), OURS, {left.key: taken.most_left / rows})
 
 
 def _rate(key: str, label: str, goal: float | None) -> Measure:
