@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.cluster import Cluster
+from support.receiving import ends
 from support.viewing import TAGS
 from support.waiting import PATIENCE_S, until
 from support.zookeeper import ZooKeeperProcess
@@ -47,16 +48,6 @@ def send(cluster: Cluster, first: int, count: int) -> None:
     assert not failed
 
 
-def ends(consumer: Consumer) -> list[int]:
-    """Of the view's partitions; nothing while leaders still go home to the broker that is back."""
-    try:
-        places = [TopicPartition("payments", index) for index in range(PARTITIONS)]
-        return [consumer.get_watermark_offsets(place, PATIENCE_S)[1] for place in places]
-    except KafkaException as error:
-        assert error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION, error
-        return []
-
-
 def test_a_view_is_read_on_while_its_leaders_are_killed(cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.kafka})
     settings = {"penstock.view.of": "orders", "penstock.view.tags": "wanted"}
@@ -82,7 +73,7 @@ def test_a_view_is_read_on_while_its_leaders_are_killed(cluster: Cluster) -> Non
     send(cluster, 600, 300)
     until(lambda: has(90), "what matches of those sent when it is back", 2 * PATIENCE_S)
     assert sorted(set(found)) == list(range(0, 900, 10))
-    until(lambda: ends(consumer) == [300] * PARTITIONS, "views end where their base does", 2 * PATIENCE_S)
+    assert ends(cluster.kafka, "payments", PARTITIONS) == dict.fromkeys(range(PARTITIONS), 300)
     consumer.close()
     for number in cluster.alive():
         client = AdminClient({"bootstrap.servers": cluster.brokers[number].kafka})

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import penstock
@@ -74,12 +74,24 @@ def committed(
 
 
 def ends(kafka: str, topic: str, partitions: int = 1) -> dict[int, int]:
+    """By partition; asked again where leaders are on the move, as this question of the client is not."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "nobody"})
+
+    def told() -> dict[int, int] | None:
+        try:
+            return {
+                number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE_S)[1]
+                for number in range(partitions)
+            }
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
+                raise
+            return None
+
     try:
-        return {
-            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE_S)[1]
-            for number in range(partitions)
-        }
+        found = until(told, f"the ends of {topic}")
+        assert found is not None
+        return found
     finally:
         consumer.close()
 
