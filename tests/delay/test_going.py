@@ -26,8 +26,8 @@ def admin_of(broker: BrokerProcess) -> AdminClient:
     return AdminClient({"bootstrap.servers": broker.kafka})
 
 
-def create(admin: AdminClient, topic: str, partitions: int = 1) -> None:
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(PATIENCE_S)
+def create(admin: AdminClient, topic: str, partitions: int = 1, **config: str) -> None:
+    admin.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(PATIENCE_S)
 
 
 def retire(broker: BrokerProcess, topic: str) -> None:
@@ -68,10 +68,13 @@ def test_a_retired_partition_goes_when_the_last_that_waits_in_it_has_been_delive
     assert listed(broker.kafka, topic, 0) == []
 
 
-def test_a_retired_partition_goes_when_all_that_waits_in_it_is_cancelled(new_broker: BrokerFactory, topic: str) -> None:
+@pytest.mark.parametrize("storage", ["segmented", "memory"])
+def test_a_retired_partition_goes_when_all_that_waits_in_it_is_cancelled(
+    new_broker: BrokerFactory, topic: str, storage: str
+) -> None:
     broker = new_broker(OFTEN)
     admin = admin_of(broker)
-    create(admin, topic, partitions=2)
+    create(admin, topic, partitions=2, **{"penstock.storage": storage})
     schedule = Sending(b"often", [("penstock-schedule", b"every 1h"), ("penstock-timer-id", b"schedule")])
     send(broker.kafka, topic, [schedule, delayed(b"late", "1h", timer_id="late")], partition=1)
     retire(broker, topic)

@@ -249,7 +249,7 @@ class DueIndex:
         only for these transactions, which are open.
         """
         if self._place is None:
-            self._forget_delivered()
+            self._forget_settled()
             return
         async with self._turn:
             mark, number, pending = self.mark, self._number, self.pending
@@ -329,12 +329,14 @@ class DueIndex:
         self.wheel = Wheel(self.mark)
         self.horizon_ms = 0
 
-    def _forget_delivered(self) -> None:
-        """Without a disk everything stays in memory until it is delivered."""
-        self._near = bytearray(b"".join(entry for entry in split(self._near) if entry > self.mark))
-        kept = {key: [entry for entry in split(packed) if entry > self.mark] for key, packed in self._ids.items()}
-        self._ids = {key: bytearray(b"".join(entries)) for key, entries in kept.items() if entries}
-        self._fresh = 0
+    def _forget_settled(self) -> None:
+        """Without a disk everything stays in memory until it is delivered or cancelled."""
+        entries, ids = split(self._near + self._far), self._ids
+        self._begin_fresh()
+        for entry in live(entries, self.mark):
+            self._keep(entry)
+        kept = {key: b"".join(live(split(packed), self.mark)) for key, packed in ids.items()}
+        self._ids = {key: bytearray(packed) for key, packed in kept.items() if packed}
 
     def _put_back(self, entries: list[bytes], ids: dict[bytes, bytearray]) -> None:
         for entry in entries:

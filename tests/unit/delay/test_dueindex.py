@@ -188,3 +188,19 @@ async def _play(seed: int, where: Place | None) -> None:
             assert index.pending == len(waiting)
             lowest = index.lowest_base
             assert lowest is not None or not waiting
+
+
+async def test_without_a_disk_what_is_settled_is_forgotten() -> None:
+    index = await opened(None)
+    entries = [pack(due * HOUR, due, 0, 10, 1) for due in range(1, 6)]
+    for entry in entries:
+        index.add(entry, HASH)
+    index.mark = entries[0]
+    for entry in entries[1:3]:
+        index.cancel(entry, HASH)
+    assert index.lowest_base == 2
+    await index.save(0, {})
+    assert index.lowest_base == 4
+    assert index.fresh == 0
+    assert await named(index, HASH) == entries[3:]
+    assert await taken(index, 9 * HOUR) == entries[3:]
