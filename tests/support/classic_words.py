@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.groups.classic import ClassicGroup
+from penstock.groups.classic.generation import GroupRecord
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.members import Protocol
+from penstock.groups.classic.subscription import topics_of
 from penstock.groups.events import Joined
-from penstock.groups.generation import GroupRecord
-from penstock.groups.members import Protocol
 from penstock.groups.offsets import GroupTombstone, OffsetRecord
 from penstock.groups.pause import NOT_PAUSED
-from penstock.groups.subscription import topics_of
 from penstock.protocol.messages.consumer_protocol import (
     ASSIGNMENT,
     PROTOCOL_TYPE,

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from penstock.cluster.metadata import INTERNAL_TOPICS, MetadataImage, PartitionImage, TopicImage
 from penstock.errors import ProtocolError
-from penstock.groups.assignment import Assignment, by_topic, flat
-from penstock.groups.consumer_members import MemberState
-from penstock.groups.consumer_records import (
+from penstock.groups.consumer.assignment import Assignment, by_topic, flat
+from penstock.groups.consumer.members import MemberState
+from penstock.groups.consumer.records import (
     ConsumerRecord,
     CurrentRecord,
     EpochRecord,
@@ -17,7 +17,7 @@ from penstock.groups.consumer_records import (
     TargetEpochRecord,
     TargetRecord,
 )
-from penstock.groups.consumer_state import ConsumerState
+from penstock.groups.consumer.state import ConsumerState
 from penstock.ids import BrokerId, TopicId
 from penstock.protocol.messages.consumer_protocol import ASSIGNMENT, ConsumerProtocolAssignment, TopicPartition
 from penstock.protocol.versioned import peek_version

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.errors import Code
-from penstock.groups.assignment import NOTHING
-from penstock.groups.consumer_events import ConsumerHeartbeat
+from penstock.groups.consumer.assignment import NOTHING
+from penstock.groups.consumer.events import ConsumerHeartbeat
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, MemberEpoch, Sync, Synced
 from penstock.protocol.messages.consumer_protocol import PROTOCOL_TYPE
 from support import classic_words

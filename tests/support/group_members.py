@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from penstock.groups.assignment import Assignment
+from penstock.groups.consumer.assignment import Assignment
 
 
 class Member:

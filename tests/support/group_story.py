@@ -35,9 +35,9 @@ from typing import Any
 
 from penstock.errors import ApiError, Code
 from penstock.groups import kinds
-from penstock.groups.classic import ClassicGroup, GroupState
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_records import ConsumerRecord
+from penstock.groups.classic.group import ClassicGroup, GroupState
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.records import ConsumerRecord
 from penstock.groups.events import Joined, Leaver, Outcome, Synced
 from penstock.groups.offsets import Committed
 from penstock.groups.pause import NOT_PAUSED, Pause

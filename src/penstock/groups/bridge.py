@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from penstock.cluster.metadata import MetadataImage
 from penstock.errors import ApiError, Code, ProtocolError
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_members import ClassicSide, ConsumerMember, MemberState
-from penstock.groups.consumer_state import Draft
-from penstock.groups.deadlines import Wait
+from penstock.groups.consumer.deadlines import Wait
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.members import ClassicSide, ConsumerMember, MemberState
+from penstock.groups.consumer.state import Draft
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, Outcome, Sync, Synced
 from penstock.groups.rules import GroupRules
 from penstock.groups.upgrade import from_names, to_bytes

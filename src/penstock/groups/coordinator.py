@@ -20,9 +20,9 @@ from penstock.cluster.topics import NewTopic
 from penstock.config.broker import GroupSettings
 from penstock.config.group import CLIENT, group_config
 from penstock.errors import ApiError, Code, CoordinationError
-from penstock.groups.classic import ClassicGroup
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, MemberEpoch, Outcome, Sync, Synced
 from penstock.groups.execution import Execution, GroupCounts, answer
 from penstock.groups.initial import initial_offsets

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from penstock.cluster.metadata import MetadataImage
 from penstock.errors import ApiError, Code
-from penstock.groups.classic import ClassicGroup, GroupState
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
-from penstock.groups.consumer_records import EpochRecord, GroupEpoch
-from penstock.groups.consumer_state import Draft
+from penstock.groups.classic.group import ClassicGroup, GroupState
+from penstock.groups.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.records import EpochRecord, GroupEpoch
+from penstock.groups.consumer.state import Draft
 from penstock.groups.events import Outcome
 from penstock.groups.offsets import GroupTombstone
 from penstock.groups.rules import GroupRules

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.errors import Code
-from penstock.groups.members import Protocol, size_of
+from penstock.groups.classic.members import Protocol, size_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from penstock.errors import ApiError, Code, StorageError
-from penstock.groups.classic import ClassicGroup, GroupState
-from penstock.groups.consumer_records import TargetEpochRecord
+from penstock.groups.classic.generation import GroupRecord
+from penstock.groups.classic.group import ClassicGroup, GroupState
+from penstock.groups.consumer.records import TargetEpochRecord
 from penstock.groups.events import Joined, Outcome, Synced
-from penstock.groups.generation import GroupRecord
 from penstock.groups.offsets import OffsetRecord
 from penstock.groups.records import encode
 from penstock.groups.shard import Record, Shard

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from penstock.cluster.metadata import MetadataImage
 from penstock.errors import Code
-from penstock.groups.classic import ClassicGroup, GroupState
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_records import ConsumerRecord
+from penstock.groups.classic.group import ClassicGroup, GroupState
+from penstock.groups.classic.subscription import topics_of_all
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.records import ConsumerRecord
 from penstock.groups.events import MemberEpoch
 from penstock.groups.offsets import GroupTombstone
-from penstock.groups.subscription import topics_of_all
 from penstock.protocol.messages.consumer_protocol import PROTOCOL_TYPE
 
 Group = ClassicGroup | ConsumerGroup

@@ -10,10 +10,10 @@ import struct
 from functools import lru_cache
 
 from penstock.errors import ProtocolError
-from penstock.groups import consumer_formats
-from penstock.groups.consumer_records import ConsumerRecord
-from penstock.groups.generation import GroupRecord
-from penstock.groups.members import Member, Protocol
+from penstock.groups.classic.generation import GroupRecord
+from penstock.groups.classic.members import Member, Protocol
+from penstock.groups.consumer import formats as consumer_formats
+from penstock.groups.consumer.records import ConsumerRecord
 from penstock.groups.offsets import Committed, GroupTombstone, OffsetRecord
 from penstock.groups.pause import Pause
 from penstock.groups.shard import Record

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.errors import Code
+from penstock.groups.classic.members import Member
+from penstock.groups.classic.roster import Roster
 from penstock.groups.events import Join
-from penstock.groups.members import Member
-from penstock.groups.roster import Roster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from penstock.cluster.metadata import MetadataImage
 from penstock.errors import ApiError, Code
 from penstock.groups import bridge, kinds
-from penstock.groups.classic import ClassicGroup
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
-from penstock.groups.consumer_records import ConsumerRecord, EpochRecord, is_removal
+from penstock.groups.classic.generation import Generation, GroupRecord
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.records import ConsumerRecord, EpochRecord, is_removal
 from penstock.groups.entry import enter
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, MemberEpoch, Outcome, Sync, Synced
-from penstock.groups.generation import Generation, GroupRecord
 from penstock.groups.kinds import Group
 from penstock.groups.ledger import Ledger
 from penstock.groups.offsets import Committed, GroupTombstone, OffsetRecord

@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from penstock.cluster.metadata import MetadataImage
 from penstock.errors import ProtocolError
-from penstock.groups.assignment import NOTHING, Assignment, by_topic, flat
-from penstock.groups.classic import ClassicGroup
-from penstock.groups.consumer_members import ClassicSide, ConsumerMember, Current
-from penstock.groups.consumer_records import (
+from penstock.groups.classic.generation import GroupRecord
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.members import Member
+from penstock.groups.classic.roster import Roster
+from penstock.groups.consumer.assignment import NOTHING, Assignment, by_topic, flat
+from penstock.groups.consumer.members import ClassicSide, ConsumerMember, Current
+from penstock.groups.consumer.records import (
     ConsumerRecord,
     CurrentRecord,
     EpochRecord,
@@ -18,10 +21,7 @@ from penstock.groups.consumer_records import (
     TargetEpochRecord,
     TargetRecord,
 )
-from penstock.groups.consumer_state import ConsumerState
-from penstock.groups.generation import GroupRecord
-from penstock.groups.members import Member
-from penstock.groups.roster import Roster
+from penstock.groups.consumer.state import ConsumerState
 from penstock.protocol.messages.consumer_protocol import (
     ASSIGNMENT,
     PROTOCOL_TYPE,

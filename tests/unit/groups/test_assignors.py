@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.groups.assignment import NOTHING, Assignment, TopicIdPartition, by_topic
-from penstock.groups.assignors import ASSIGNORS, Plan, Subscriber, range_, uniform
+from penstock.groups.consumer.assignment import NOTHING, Assignment, TopicIdPartition, by_topic
+from penstock.groups.consumer.assignors import ASSIGNORS, Plan, Subscriber, range_, uniform
 from penstock.ids import TopicId
 
 TOPICS = [uuid.UUID(int=number + 1) for number in range(5)]

@@ -14,10 +14,10 @@ import pytest
 
 from penstock.errors import ApiError, Code
 from penstock.groups import kinds
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_events import ConsumerHeartbeat
+from penstock.groups.classic.members import Protocol
+from penstock.groups.consumer.events import ConsumerHeartbeat
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, Outcome, Sync, Synced
-from penstock.groups.members import Protocol
 from penstock.groups.records import encode
 from penstock.groups.rules import GroupRules, OffsetRules
 from penstock.groups.shard import Shard

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.errors import Code
-from penstock.groups.classic import GroupState
+from penstock.groups.classic.group import GroupState
+from penstock.groups.classic.members import Protocol
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, MemberEpoch, Outcome, Sync, Synced
-from penstock.groups.members import Protocol
 from penstock.groups.offsets import Committed
 from penstock.groups.pause import NOT_PAUSED, Pause
 from penstock.groups.records import encode

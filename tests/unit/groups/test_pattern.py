@@ -6,7 +6,7 @@ from time import process_time
 
 import pytest
 
-from penstock.groups.pattern import Pattern, PatternError
+from penstock.groups.consumer.pattern import Pattern, PatternError
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.groups.generation import GroupRecord
+from penstock.groups.classic.generation import GroupRecord
 from penstock.groups.pause import NOT_PAUSED, Pause
 from penstock.groups.records import decode, encode
 from penstock.protocol.messages.consumer_protocol import ASSIGNMENT, ConsumerProtocolAssignment, TopicPartition

@@ -6,9 +6,9 @@ import pytest
 
 from penstock.cluster.metadata import MetadataImage
 from penstock.errors import ApiError, Code
+from penstock.groups.classic.generation import GroupRecord
+from penstock.groups.classic.members import Member, Protocol
 from penstock.groups.events import MemberEpoch, Outcome
-from penstock.groups.generation import GroupRecord
-from penstock.groups.members import Member, Protocol
 from penstock.groups.offsets import Committed, OffsetRecord
 from penstock.groups.reset import GUARD_MS, RESET_MARK, asks_for_reset
 from penstock.groups.rules import GroupRules, OffsetRules

@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_events import ConsumerHeartbeat
+from penstock.groups.consumer.events import ConsumerHeartbeat
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.rules import GroupRules
 from support.consumer_words import image_of
 

@@ -6,10 +6,10 @@ from penstock.broker.context import RequestContext
 from penstock.broker.handlers.group_admin import operations_on_groups
 from penstock.cluster.controller import Controller
 from penstock.errors import ApiError, Code
-from penstock.groups.assignment import Assignment, by_topic, flat
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_events import ConsumerHeartbeat
-from penstock.groups.consumer_members import ConsumerMember
+from penstock.groups.consumer.assignment import Assignment, by_topic, flat
+from penstock.groups.consumer.events import ConsumerHeartbeat
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.members import ConsumerMember
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.protocol.messages import consumer_group_describe as describing
 from penstock.protocol.messages import consumer_group_heartbeat as beating

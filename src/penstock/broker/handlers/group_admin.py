@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.broker.context import RequestContext
 from penstock.errors import ApiError, Code
-from penstock.groups.classic import ClassicGroup, GroupState
+from penstock.groups.classic.group import ClassicGroup, GroupState
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.kinds import kind, protocol_type, state_name
 from penstock.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse

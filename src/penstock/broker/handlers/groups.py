@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from penstock.broker.context import RequestContext
 from penstock.errors import ApiError, Code
+from penstock.groups.classic.members import Protocol
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.events import Heartbeat, Join, Leaver, Sync
-from penstock.groups.members import Protocol
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from penstock.protocol.messages.leave_group import (

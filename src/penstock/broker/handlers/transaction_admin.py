@@ -7,7 +7,7 @@ from __future__ import annotations
 from penstock.broker.context import RequestContext
 from penstock.broker.coordinators import Coordinators
 from penstock.errors import ApiError, Code, StorageError, code_of
-from penstock.groups.pattern import Pattern, PatternError
+from penstock.groups.consumer.pattern import Pattern, PatternError
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.describe_producers import (
     DescribeProducersRequest,

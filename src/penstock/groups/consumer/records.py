@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.groups.assignment import Assignment
-from penstock.groups.consumer_members import ConsumerMember, Current
+from penstock.groups.consumer.assignment import Assignment
+from penstock.groups.consumer.members import ConsumerMember, Current
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.groups.assignment import Assignment, TopicIdPartition, partitions_of
-from penstock.groups.uniform import Uniform
+from penstock.groups.consumer.assignment import Assignment, TopicIdPartition, partitions_of
+from penstock.groups.consumer.uniform import Uniform
 from penstock.ids import TopicId
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from penstock.groups.assignment import NOTHING, Assignment, TopicIdPartition
-from penstock.groups.consumer_members import NEWCOMER, ConsumerMember, Current
-from penstock.groups.consumer_records import (
+from penstock.groups.consumer.assignment import NOTHING, Assignment, TopicIdPartition
+from penstock.groups.consumer.members import NEWCOMER, ConsumerMember, Current
+from penstock.groups.consumer.records import (
     ConsumerRecord,
     CurrentRecord,
     EpochRecord,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from penstock.errors import ProtocolError
-from penstock.groups.assignment import Assignment, by_topic, flat
-from penstock.groups.consumer_members import ClassicSide, ConsumerMember, Current, MemberState
-from penstock.groups.consumer_records import (
+from penstock.groups.classic.members import Protocol
+from penstock.groups.consumer.assignment import Assignment, by_topic, flat
+from penstock.groups.consumer.members import ClassicSide, ConsumerMember, Current, MemberState
+from penstock.groups.consumer.records import (
     ConsumerRecord,
     CurrentRecord,
     EpochRecord,
@@ -14,7 +15,6 @@ from penstock.groups.consumer_records import (
     TargetEpochRecord,
     TargetRecord,
 )
-from penstock.groups.members import Protocol
 from penstock.protocol.messages import group_records as formats
 from penstock.replication.statelog import StateRecord
 

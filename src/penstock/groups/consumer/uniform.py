@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.groups.assignment import NOTHING, Assignment, TopicIdPartition, by_topic
+from penstock.groups.consumer.assignment import NOTHING, Assignment, TopicIdPartition, by_topic
 from penstock.ids import TopicId
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.errors import ApiError, Code
-from penstock.groups.assignment import Assignment
+from penstock.groups.consumer.assignment import Assignment
 from penstock.protocol.messages.consumer_group_heartbeat import JOIN, LEAVE, LEAVE_STATIC
 
 

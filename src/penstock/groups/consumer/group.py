@@ -12,11 +12,13 @@ from dataclasses import replace
 from penstock.cluster.metadata import MetadataImage
 from penstock.config.group import group_config
 from penstock.errors import ApiError, Code
-from penstock.groups.assignment import Assignment
-from penstock.groups.consumer_checks import check_assignor, check_pattern, check_room
-from penstock.groups.consumer_events import ConsumerHeartbeat, HeartbeatAnswer
-from penstock.groups.consumer_members import ConsumerMember, MemberState
-from penstock.groups.consumer_records import (
+from penstock.groups.consumer.assignment import Assignment
+from penstock.groups.consumer.checks import check_assignor, check_pattern, check_room
+from penstock.groups.consumer.deadlines import Deadlines, Wait
+from penstock.groups.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
+from penstock.groups.consumer.members import ConsumerMember, MemberState
+from penstock.groups.consumer.reconciliation import reconcile
+from penstock.groups.consumer.records import (
     ConsumerRecord,
     CurrentRecord,
     EpochRecord,
@@ -25,14 +27,12 @@ from penstock.groups.consumer_records import (
     TargetEpochRecord,
     TargetRecord,
 )
-from penstock.groups.consumer_state import ConsumerState, Draft
-from penstock.groups.deadlines import Deadlines, Wait
+from penstock.groups.consumer.state import ConsumerState, Draft
+from penstock.groups.consumer.target import Topics, chosen_assignor
 from penstock.groups.events import Outcome
 from penstock.groups.pause import NOT_PAUSED, Pause
-from penstock.groups.reconciliation import reconcile
 from penstock.groups.reset import ResetGuard
 from penstock.groups.rules import GroupRules
-from penstock.groups.target import Topics, chosen_assignor
 from penstock.groups.upgrade import empty_classic, to_classic
 from penstock.protocol.messages.consumer_group_heartbeat import JOIN, LEAVE_STATIC
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from penstock.groups.classic.members import Member
+from penstock.groups.classic.roster import Roster
 from penstock.groups.events import Joined, Sync, Synced
-from penstock.groups.members import Member
 from penstock.groups.pause import NOT_PAUSED, Pause
-from penstock.groups.roster import Roster
 from penstock.protocol.messages.consumer_protocol import PROTOCOL_TYPE
 
 _STREAMS = "stream"

@@ -6,10 +6,10 @@ from collections import Counter
 from hashlib import blake2b
 
 from penstock.cluster.metadata import MetadataImage
-from penstock.groups.assignors import ASSIGNORS, Plan, Subscriber
-from penstock.groups.consumer_members import ConsumerMember
-from penstock.groups.consumer_state import ConsumerState
-from penstock.groups.pattern import Pattern, PatternError
+from penstock.groups.consumer.assignors import ASSIGNORS, Plan, Subscriber
+from penstock.groups.consumer.members import ConsumerMember
+from penstock.groups.consumer.pattern import Pattern, PatternError
+from penstock.groups.consumer.state import ConsumerState
 from penstock.groups.pause import Pause
 from penstock.ids import TopicId
 

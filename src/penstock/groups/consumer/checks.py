@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.errors import ApiError, Code
-from penstock.groups.consumer_members import ConsumerMember
-from penstock.groups.consumer_state import ConsumerState
-from penstock.groups.pattern import Pattern, PatternError
+from penstock.groups.consumer.members import ConsumerMember
+from penstock.groups.consumer.pattern import Pattern, PatternError
+from penstock.groups.consumer.state import ConsumerState
 from penstock.groups.rules import GroupRules
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.errors import ProtocolError
-from penstock.groups.members import Member
+from penstock.groups.classic.members import Member
 from penstock.protocol.messages.consumer_protocol import SUBSCRIPTION
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.groups.assignment import Assignment
-from penstock.groups.consumer_members import Current, MemberState
+from penstock.groups.consumer.assignment import Assignment
+from penstock.groups.consumer.members import Current, MemberState
 
 
 def reconcile(

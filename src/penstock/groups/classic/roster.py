@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from penstock.errors import Code
+from penstock.groups.classic.members import Member, Protocol
 from penstock.groups.events import Joined, Outcome, Synced
-from penstock.groups.members import Member, Protocol
 
 
 class Roster:

@@ -12,15 +12,15 @@ from dataclasses import replace
 from enum import Enum
 
 from penstock.errors import Code
+from penstock.groups.classic.generation import Generation, GroupRecord
+from penstock.groups.classic.members import Member
+from penstock.groups.classic.roster import Roster
+from penstock.groups.classic.subscription import is_same
+from penstock.groups.classic.timing import RebalanceTiming
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, Outcome, Sync, Synced
-from penstock.groups.generation import Generation, GroupRecord
-from penstock.groups.members import Member
 from penstock.groups.pause import NOT_PAUSED, Pause
 from penstock.groups.reset import ResetGuard
-from penstock.groups.roster import Roster
 from penstock.groups.rules import GroupRules
-from penstock.groups.subscription import is_same
-from penstock.groups.timing import RebalanceTiming
 
 
 class GroupState(Enum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from penstock.groups.assignment import NOTHING, Assignment
-from penstock.groups.members import Protocol, size_of
+from penstock.groups.classic.members import Protocol, size_of
+from penstock.groups.consumer.assignment import NOTHING, Assignment
 from penstock.protocol.messages import group_records
 
 

@@ -1,0 +1,1 @@
+"""Groups of the classic protocol: members agree among themselves, their leader makes the plan."""
