@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from bench.client.driver import DriverError
-from penstock.pipeline.archiving import Archiver, ArchiveWish
-from penstock.pipeline.lake import Place
-from penstock.pipeline.options import Subscription
+from penstock.pipeline.archive.archiving import Archiver, ArchiveWish
+from penstock.pipeline.lake.delta import Place
+from penstock.pipeline.topics.options import Subscription
 from penstock.pipeline.workers import SparkWorkers
 
 if TYPE_CHECKING:

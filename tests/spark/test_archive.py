@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from penstock.pipeline.archiving import ArchiverReplacedError
+from penstock.pipeline.archive.archiving import ArchiverReplacedError
 from penstock.pipeline.failure import DataLossError, PipelineError
-from penstock.pipeline.lake import Change
-from penstock.pipeline.recordtable import Anchor, anchor_key, offset_key
+from penstock.pipeline.lake.delta import Change
+from penstock.pipeline.lake.recordtable import Anchor, anchor_key, offset_key
 from support.broker_process import BrokerProcess
 from support.lake import archive_all, archiver_of, lake_of, lake_rows, lake_values
 from support.spark import send
@@ -205,7 +205,7 @@ def test_columns_are_added_to_an_old_table_and_never_changed(
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    from penstock.pipeline.recordtable import CLUSTER, PARTITIONED_BY, SCHEMA
+    from penstock.pipeline.lake.recordtable import CLUSTER, PARTITIONED_BY, SCHEMA
 
     cluster = str(admin.describe_cluster().result(30).cluster_id)
 

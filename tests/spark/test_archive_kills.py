@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.pipeline.archiving import ArchiveWish
-from penstock.pipeline.kafka import Brokers
-from penstock.pipeline.lake import Place
-from penstock.pipeline.options import Subscription
-from penstock.pipeline.presence import ArchiverAtWorkError, at_work
+from penstock.pipeline.archive.archiving import ArchiveWish
+from penstock.pipeline.archive.presence import ArchiverAtWorkError, at_work
+from penstock.pipeline.lake.delta import Place
+from penstock.pipeline.topics.kafka import Brokers
+from penstock.pipeline.topics.options import Subscription
 from spark.archive_kills import run
 from support.broker_process import BrokerProcess
 from support.lake import lake_values

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from penstock.pipeline.compaction import bins_of, compact
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.lake import Change, Lake, LakeFile, Place, open_for_archive, open_lake
-from penstock.pipeline.recordtable import Anchor, unpacked
-from penstock.pipeline.upkeep import expire
+from penstock.pipeline.lake.compaction import bins_of, compact
+from penstock.pipeline.lake.delta import Change, Lake, LakeFile, Place, open_for_archive, open_lake
+from penstock.pipeline.lake.recordtable import Anchor, unpacked
+from penstock.pipeline.lake.upkeep import expire
 from support.broker_process import BrokerProcess
 from support.lake import HereWorkers, archive_all, archiver_of, lake_of, lake_rows
 from support.spark import send
@@ -167,7 +167,7 @@ def test_files_of_an_older_table_are_compacted_with_null_in_new_columns(tmp_path
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from penstock.pipeline.compaction import rewrite
+    from penstock.pipeline.lake.compaction import rewrite
 
     place = Place(str(tmp_path))
     paths = []
@@ -182,7 +182,7 @@ def test_files_of_an_older_table_are_compacted_with_null_in_new_columns(tmp_path
         )
         paths.append(f"{number}.parquet")
         pq.write_table(old, tmp_path / paths[-1])
-    from penstock.pipeline.compaction import Bin
+    from penstock.pipeline.lake.compaction import Bin
 
     files = tuple(LakeFile(path, 1, "t", "2026-01-01", 1, "{}") for path in reversed(paths))
     (made,) = rewrite(place, Bin("t", "2026-01-01", files))

@@ -17,16 +17,16 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from penstock.pipeline.archiving import Archiver, ArchiverReplacedError, ArchiveWish
-from penstock.pipeline.compaction import compact
+from penstock.pipeline.archive.archiving import Archiver, ArchiverReplacedError, ArchiveWish
 from penstock.pipeline.failure import OptionError, PipelineError
-from penstock.pipeline.lake import Change, Lake, Place, open_for_archive, open_lake
-from penstock.pipeline.objectstore import for_hadoop
-from penstock.pipeline.options import Subscription
-from penstock.pipeline.recordfiles import opened
-from penstock.pipeline.replaying import Replay, ReplayWish
-from penstock.pipeline.selection import Selection
-from penstock.pipeline.upkeep import expire
+from penstock.pipeline.lake.compaction import compact
+from penstock.pipeline.lake.delta import Change, Lake, Place, open_for_archive, open_lake
+from penstock.pipeline.lake.objectstore import for_hadoop
+from penstock.pipeline.lake.recordfiles import opened
+from penstock.pipeline.lake.selection import Selection
+from penstock.pipeline.lake.upkeep import expire
+from penstock.pipeline.replay.replaying import Replay, ReplayWish
+from penstock.pipeline.topics.options import Subscription
 from penstock.pipeline.workers import SparkWorkers
 from support.broker_process import BrokerProcess
 from support.commands import complaint, told

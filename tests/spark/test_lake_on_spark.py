@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipeline.archiving import Archiver, ArchiveWish
-from penstock.pipeline.compaction import compact
+from penstock.pipeline.archive.archiving import Archiver, ArchiveWish
 from penstock.pipeline.failure import DataLossError
-from penstock.pipeline.lake import Change, Place
-from penstock.pipeline.options import Subscription
-from penstock.pipeline.recordtable import Anchor, anchor_key
-from penstock.pipeline.replaying import Replay, ReplayWish
-from penstock.pipeline.selection import Selection
+from penstock.pipeline.lake.compaction import compact
+from penstock.pipeline.lake.delta import Change, Place
+from penstock.pipeline.lake.recordtable import Anchor, anchor_key
+from penstock.pipeline.lake.selection import Selection
+from penstock.pipeline.replay.replaying import Replay, ReplayWish
+from penstock.pipeline.topics.options import Subscription
 from penstock.pipeline.workers import SparkWorkers
 from support.broker_process import BrokerProcess
 from support.lake import archive_all, lake_of, lake_rows, lake_values

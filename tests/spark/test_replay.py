@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from penstock.pipeline.failure import DataLossError, PipelineError
-from penstock.pipeline.replaying import Replay, ReplayWish, replay_id_of
-from penstock.pipeline.selection import Selection
+from penstock.pipeline.lake.selection import Selection
+from penstock.pipeline.replay.replaying import Replay, ReplayWish, replay_id_of
 from support.broker_process import BrokerProcess
 from support.confluent import consumer_of
 from support.lake import HereWorkers, archive_all, archiver_of, lake_of
@@ -174,8 +174,8 @@ def test_a_group_gets_history_and_log_without_a_gap_or_a_repeat(
 
 def test_the_same_wish_is_the_same_replay_in_every_process() -> None:
     script = """
-from penstock.pipeline.replaying import replay_id_of
-from penstock.pipeline.selection import Selection
+from penstock.pipeline.replay.replaying import replay_id_of
+from penstock.pipeline.lake.selection import Selection
 sets = {name: frozenset({"a", "b", "c"}) for name in ("tags", "biz_ids")}
 print(replay_id_of("lake", Selection("orders", keys=frozenset({b"k1", b"k2", b"k3"}), **sets), "again"))
 """

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.lake import Place, open_lake
+from penstock.pipeline.lake.delta import Place, open_lake
 from penstock.pipeline.querying.history import Window
 from support.broker_process import BrokerProcess
 from support.lake import archive_all, archiver_of

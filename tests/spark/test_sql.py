@@ -12,7 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from penstock.pipeline.failure import DataLossError, PipelineError
-from penstock.pipeline.lake import Place
+from penstock.pipeline.lake.delta import Place
 from penstock.pipeline.querying.history import Window
 from support.broker_process import BrokerProcess
 from support.lake import archive_all, archiver_of, lake_of

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from penstock.pipeline.failure import NotRepeatableError, PipelineError
-from penstock.pipeline.outgoing import Outgoing
-from penstock.pipeline.taskwrite import TaskWrite
+from penstock.pipeline.source.taskwrite import TaskWrite
+from penstock.pipeline.topics.outgoing import Outgoing
 from support.broker_process import BrokerProcess
 from support.confluent import consumer_of
 from support.waiting import until

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.pipeline.archiving import Archiver, ArchiveWish
-from penstock.pipeline.lake import Place
-from penstock.pipeline.options import Subscription
+from penstock.pipeline.archive.archiving import Archiver, ArchiveWish
+from penstock.pipeline.lake.delta import Place
+from penstock.pipeline.topics.options import Subscription
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import pyarrow.parquet as pq
 
-from penstock.pipeline.archiving import Archiver, ArchiveWish, Batch
-from penstock.pipeline.lake import Lake, Place, open_lake
-from penstock.pipeline.options import Subscription
+from penstock.pipeline.archive.archiving import Archiver, ArchiveWish, Batch
+from penstock.pipeline.lake.delta import Lake, Place, open_lake
+from penstock.pipeline.topics.options import Subscription
 from support.broker_process import BrokerProcess
 
 Item = TypeVar("Item")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from penstock.pipeline.lake import Place
-from penstock.pipeline.objectstore import for_arrow
+from penstock.pipeline.lake.delta import Place
+from penstock.pipeline.lake.objectstore import for_arrow
 from support.programs import dying_with_us, environment
 
 REGION = "us-east-1"

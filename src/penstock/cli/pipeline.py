@@ -32,7 +32,7 @@ from penstock.cli.pipeline_report import report
 from penstock.cli.pipeline_sql import sql
 
 if TYPE_CHECKING:
-    from penstock.pipeline.archiving import Archiver, Batch
+    from penstock.pipeline.archive.archiving import Archiver, Batch
 
 app = typer.Typer(no_args_is_help=True, help="Topics into a lake and back, on Spark.")
 app.command()(replay)
@@ -81,8 +81,8 @@ def archive(
     place = place_of(lake, storage)
     require_listener(at)
     with spark_session("penstock archive", master, memory, conf) as spark:
-        from penstock.pipeline.archiving import Archiver, ArchiveWish
-        from penstock.pipeline.presence import at_work
+        from penstock.pipeline.archive.archiving import Archiver, ArchiveWish
+        from penstock.pipeline.archive.presence import at_work
         from penstock.pipeline.workers import SparkWorkers
 
         settings = {"bootstrap.servers": at} | pairs(kafka or (), "--kafka")
@@ -105,11 +105,11 @@ def compact(
     json: Json = False,
 ) -> None:
     """Put the small files of a lake together."""
-    from penstock.pipeline.lake import open_lake
+    from penstock.pipeline.lake.delta import open_lake
 
     opened = open_lake(place_of(lake, storage))
     with spark_session("penstock compact", master, memory, conf) as spark:
-        from penstock.pipeline.compaction import compact as compacted
+        from penstock.pipeline.lake.compaction import compact as compacted
         from penstock.pipeline.workers import SparkWorkers
 
         done = compacted(opened, SparkWorkers(spark.sparkContext), target_bytes=target_mib << 20)
@@ -128,8 +128,8 @@ def expire(
     json: Json = False,
 ) -> None:
     """Remove old days from a lake; vacuum deletes their files later."""
-    from penstock.pipeline.lake import open_lake
-    from penstock.pipeline.upkeep import expire as expired
+    from penstock.pipeline.lake.delta import open_lake
+    from penstock.pipeline.lake.upkeep import expire as expired
 
     before = (datetime.now(UTC) - timedelta(days=days)).date()
     wanted = None if topics is None else {each.strip() for each in topics.split(",")}
@@ -151,7 +151,7 @@ def vacuum(
     json: Json = False,
 ) -> None:
     """Delete files that the lake no longer refers to, and those that killed tasks left behind."""
-    from penstock.pipeline.lake import open_lake
+    from penstock.pipeline.lake.delta import open_lake
 
     gone = open_lake(place_of(lake, storage)).vacuum(hours, is_rehearsal=dry_run)
     if json:

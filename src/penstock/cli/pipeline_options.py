@@ -21,8 +21,8 @@ from penstock.clock import SystemClock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipeline.lake import Place
-    from penstock.pipeline.options import Subscription
+    from penstock.pipeline.lake.delta import Place
+    from penstock.pipeline.topics.options import Subscription
 
 LakeAt = Annotated[
     str, typer.Option("--lake", metavar="PATH", help="The lake: a folder, or an address such as s3://bucket/lake.")
@@ -88,7 +88,7 @@ def _words_to(path: Path) -> Iterator[None]:
 
 
 def subscription_of(topics: str | None, pattern: str | None) -> Subscription:
-    from penstock.pipeline.options import Subscription
+    from penstock.pipeline.topics.options import Subscription
 
     if (topics is None) == (pattern is None):
         raise CommandError("which topics? Say --topics or --pattern")
@@ -98,7 +98,7 @@ def subscription_of(topics: str | None, pattern: str | None) -> Subscription:
 
 
 def place_of(lake: str, storage: list[str] | None) -> Place:
-    from penstock.pipeline.lake import Place
+    from penstock.pipeline.lake.delta import Place
 
     uri = lake if "://" in lake else str(Path(lake).absolute())
     return Place(uri, pairs(storage or (), "--storage"))

@@ -29,7 +29,7 @@ from penstock.cli.pipeline_options import (
 )
 
 if TYPE_CHECKING:
-    from penstock.pipeline.replaying import Replay
+    from penstock.pipeline.replay.replaying import Replay
 
 _LOOK_S = 1.0
 
@@ -73,8 +73,8 @@ def replay(
     json: Json = False,
 ) -> None:
     """Send history again, each record once however often this is run; interrupted, it goes on where it was."""
-    from penstock.pipeline.lake import open_lake
-    from penstock.pipeline.selection import Selection
+    from penstock.pipeline.lake.delta import open_lake
+    from penstock.pipeline.lake.selection import Selection
 
     selection = Selection(
         topic=topic,
@@ -94,7 +94,7 @@ def replay(
     if not dry_run:
         require_listener(at)
     with spark_session("penstock replay", master, memory, conf) as spark:
-        from penstock.pipeline.replaying import Replay, ReplayWish, replay_id_of
+        from penstock.pipeline.replay.replaying import Replay, ReplayWish, replay_id_of
         from penstock.pipeline.workers import SparkWorkers
 
         settings = {"bootstrap.servers": at} | pairs(kafka or (), "--kafka")

@@ -35,7 +35,7 @@ from penstock.cli.pipeline_options import (
 )
 
 if TYPE_CHECKING:
-    from penstock.pipeline.lake import Place
+    from penstock.pipeline.lake.delta import Place
 
 AnyLake = Annotated[
     str | None,

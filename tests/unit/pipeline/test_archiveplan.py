@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.ids import TopicPartition
-from penstock.pipeline.archiveplan import QUICK_S, SLOW_S, Piece, Progress, next_limit, next_of, tasks_for
+from penstock.pipeline.archive.plan import QUICK_S, SLOW_S, Piece, Progress, next_limit, next_of, tasks_for
 from penstock.pipeline.failure import DataLossError
-from penstock.pipeline.ranges import Range
-from penstock.pipeline.recordtable import Anchor
+from penstock.pipeline.lake.recordtable import Anchor
+from penstock.pipeline.topics.ranges import Range
 
 AT = TopicPartition("t", 0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.pipeline.columns import header_lists, instants
-from penstock.pipeline.headers import biz_id_of, due_ms_of, tags_of, written
+from penstock.pipeline.topics.columns import header_lists, instants
+from penstock.pipeline.topics.headers import biz_id_of, due_ms_of, tags_of, written
 
 
 def test_a_time_that_no_calendar_shows_is_null() -> None:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.pipeline.failure import DataLossError, PipelineError
-from penstock.pipeline.lake import LakeFile
+from penstock.pipeline.lake.delta import LakeFile
 from penstock.pipeline.querying.history import Window, live_range, may_have
-from penstock.pipeline.ranges import Range
+from penstock.pipeline.topics.ranges import Range
 
 
 def log(start: int, end: int) -> Range:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from penstock.pipeline.failure import OptionError
-from penstock.pipeline.options import (
+from penstock.pipeline.topics.options import (
     EARLIEST,
     LATEST,
     Everywhere,

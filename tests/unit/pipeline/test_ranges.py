@@ -18,8 +18,8 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.ids import TopicPartition
-from penstock.pipeline.filters import Narrowing, after, narrowed
-from penstock.pipeline.ranges import Range, limited, split
+from penstock.pipeline.source.filters import Narrowing, after, narrowed
+from penstock.pipeline.topics.ranges import Range, limited, split
 
 LENGTHS = st.lists(st.integers(0, 1000), max_size=8)
 

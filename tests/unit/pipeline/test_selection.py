@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.pipeline.columns import instants
-from penstock.pipeline.lake import LakeFile
-from penstock.pipeline.selection import Selection
+from penstock.pipeline.lake.delta import LakeFile
+from penstock.pipeline.lake.selection import Selection
+from penstock.pipeline.topics.columns import instants
 
 
 def test_files_that_cannot_have_what_is_wanted_are_left_out() -> None:

@@ -10,17 +10,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from penstock.pipeline.options import KAFKA_PREFIX
+from penstock.pipeline.lake.recordtable import SCHEMA
 from penstock.pipeline.querying.history import Slice, Window
 from penstock.pipeline.querying.storedfiles import StoredFile, frame_of
-from penstock.pipeline.ranges import Range
-from penstock.pipeline.recordtable import SCHEMA
-from penstock.pipeline.source import COLUMNS as OF_TOPICS
+from penstock.pipeline.source.datasource import COLUMNS as OF_TOPICS
+from penstock.pipeline.topics.options import KAFKA_PREFIX
+from penstock.pipeline.topics.ranges import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from penstock.pipeline.lake import LakeFile, Place
+    from penstock.pipeline.lake.delta import LakeFile, Place
 
 ALL = tuple(SCHEMA.names)
 _WHOLE = from_arrow_schema(SCHEMA)

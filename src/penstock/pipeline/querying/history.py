@@ -16,11 +16,11 @@ from datetime import UTC, date, datetime
 
 from penstock.ids import TopicPartition
 from penstock.pipeline.failure import DataLossError, PipelineError
-from penstock.pipeline.kafka import Brokers
-from penstock.pipeline.lake import Lake, LakeFile, Place, open_lake
-from penstock.pipeline.positions import partitions_of
-from penstock.pipeline.ranges import Range
-from penstock.pipeline.recordtable import offset_key
+from penstock.pipeline.lake.delta import Lake, LakeFile, Place, open_lake
+from penstock.pipeline.lake.recordtable import offset_key
+from penstock.pipeline.topics.kafka import Brokers
+from penstock.pipeline.topics.positions import partitions_of
+from penstock.pipeline.topics.ranges import Range
 
 _LOOKS = 3
 """The archive may move on, and brokers delete, between the look at the lake and the look at the logs."""

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from penstock.pipeline.lake import Place
-from penstock.pipeline.objectstore import for_hadoop, is_s3
+from penstock.pipeline.lake.delta import Place
+from penstock.pipeline.lake.objectstore import for_hadoop, is_s3
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,7 +123,7 @@ class StoredFilesReader(DataSourceReader):
             return
         import pyarrow.parquet as pq
 
-        from penstock.pipeline.recordfiles import opened
+        from penstock.pipeline.lake.recordfiles import opened
 
         filesystem, root = opened(self._place)
         for each in partition.files:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.ids import TopicPartition
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.kafka import TIMEOUT_S, Brokers, quiet, reason_of
+from penstock.pipeline.topics.kafka import TIMEOUT_S, Brokers, quiet, reason_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

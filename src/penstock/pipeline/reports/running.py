@@ -11,7 +11,6 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.kafka import Brokers
 from penstock.pipeline.querying.frames import Reader
 from penstock.pipeline.querying.history import History, Window
 from penstock.pipeline.querying.storedfiles import frame_of
@@ -30,13 +29,14 @@ from penstock.pipeline.reports import (
 from penstock.pipeline.reports.facts import READ, SENDER_HEADERS, facts_of, is_retry, origin_topic
 from penstock.pipeline.reports.reconciliation import Pair
 from penstock.pipeline.reports.results import NAMES, Asked, Figure, Result, Section, collected
+from penstock.pipeline.topics.kafka import Brokers
 from penstock.pipeline.workers import raised_by
 from penstock.sdk.names import DEAD, RETRY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.pipeline.lake import Place
+    from penstock.pipeline.lake.delta import Place
 
 Tell = Callable[[str, int, int], None]
 """Is told what is computed now, how much is done, and of how much."""

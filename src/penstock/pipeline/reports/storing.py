@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.lake import Place
+from penstock.pipeline.lake.delta import Place
 from penstock.pipeline.querying.storedfiles import StoredFile
 from penstock.pipeline.reports.results import Result
 

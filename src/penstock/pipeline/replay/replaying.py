@@ -17,15 +17,15 @@ from functools import partial
 
 from penstock.ids import TopicPartition
 from penstock.pipeline.failure import DataLossError, PipelineError
-from penstock.pipeline.kafka import Brokers, Topic
-from penstock.pipeline.lake import Change, Lake
-from penstock.pipeline.marked import mark_of
-from penstock.pipeline.options import ISOLATION
-from penstock.pipeline.ranges import Range
-from penstock.pipeline.recordtable import offset_key
-from penstock.pipeline.replaytask import Replayed, ReplayPlan, ReplayTask, replay
-from penstock.pipeline.selection import Selection
-from penstock.pipeline.storedrows import Stored, by_partition, count_wanted
+from penstock.pipeline.lake.delta import Change, Lake
+from penstock.pipeline.lake.recordtable import offset_key
+from penstock.pipeline.lake.selection import Selection
+from penstock.pipeline.lake.storedrows import Stored, by_partition, count_wanted
+from penstock.pipeline.replay.task import Replayed, ReplayPlan, ReplayTask, replay
+from penstock.pipeline.topics.kafka import Brokers, Topic
+from penstock.pipeline.topics.marked import mark_of
+from penstock.pipeline.topics.options import ISOLATION
+from penstock.pipeline.topics.ranges import Range
 from penstock.pipeline.workers import Workers
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from penstock.pipeline.filters import Narrowing, after, narrowed
-from penstock.pipeline.kafka import Brokers
-from penstock.pipeline.options import Reading
-from penstock.pipeline.positions import planned
-from penstock.pipeline.ranges import Range, split
+from penstock.pipeline.source.filters import Narrowing, after, narrowed
+from penstock.pipeline.topics.kafka import Brokers
+from penstock.pipeline.topics.options import Reading
+from penstock.pipeline.topics.positions import planned
+from penstock.pipeline.topics.ranges import Range, split
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,8 +55,8 @@ class NarrowedTable(TopicTable):
 
 def read_range(reading: Reading, columns: Sequence[str], partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     """Batches of one range; Spark reads nothing by a partition that is None."""
-    from penstock.pipeline.columns import batch_of
-    from penstock.pipeline.fetching import Fetcher
+    from penstock.pipeline.topics.columns import batch_of
+    from penstock.pipeline.topics.fetching import Fetcher
 
     if not isinstance(partition, RangePartition):
         return

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql.types import StructType
 
 from penstock.pipeline.failure import OptionError, PipelineError
-from penstock.pipeline.headers import written
-from penstock.pipeline.options import Writing
+from penstock.pipeline.topics.headers import written
+from penstock.pipeline.topics.options import Writing
 
 if TYPE_CHECKING:
     import pyarrow as pa

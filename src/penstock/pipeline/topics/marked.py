@@ -17,8 +17,8 @@ from typing import Any
 
 from penstock.clock import SystemClock
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.kafka import TIMEOUT_S, quiet, reason_of
-from penstock.pipeline.outgoing import Outgoing
+from penstock.pipeline.topics.kafka import TIMEOUT_S, quiet, reason_of
+from penstock.pipeline.topics.outgoing import Outgoing
 
 # Records wait in a transaction until it is committed: as long as brokers allow unless they are told otherwise.
 _TRANSACTION_MS = 15 * 60 * 1000

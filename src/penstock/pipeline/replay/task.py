@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.fetching import Fetcher
-from penstock.pipeline.lake import Place
-from penstock.pipeline.marked import Mark, MarkedProducer
-from penstock.pipeline.outgoing import Outgoing
-from penstock.pipeline.ranges import Range
-from penstock.pipeline.selection import Selection
-from penstock.pipeline.storedrows import Stored, wanted_rows
+from penstock.pipeline.lake.delta import Place
+from penstock.pipeline.lake.selection import Selection
+from penstock.pipeline.lake.storedrows import Stored, wanted_rows
+from penstock.pipeline.topics.fetching import Fetcher
+from penstock.pipeline.topics.marked import Mark, MarkedProducer
+from penstock.pipeline.topics.outgoing import Outgoing
+from penstock.pipeline.topics.ranges import Range
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.ids import TopicPartition
-from penstock.pipeline.ranges import Range
+from penstock.pipeline.topics.ranges import Range
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter

@@ -14,7 +14,7 @@ from functools import partial
 
 from penstock.clock import SystemClock
 from penstock.ids import TopicPartition
-from penstock.pipeline.archiveplan import (
+from penstock.pipeline.archive.plan import (
     FIRST_OFFSETS,
     Next,
     Piece,
@@ -24,14 +24,14 @@ from penstock.pipeline.archiveplan import (
     shortened,
     tasks_for,
 )
-from penstock.pipeline.archivetask import Archived, Outcome, archive
+from penstock.pipeline.archive.task import Archived, Outcome, archive
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.kafka import Brokers, Topic
-from penstock.pipeline.lake import Change, Place, open_for_archive
-from penstock.pipeline.options import ISOLATION, Subscription
-from penstock.pipeline.positions import partitions_of, subscribed
-from penstock.pipeline.ranges import limited
-from penstock.pipeline.recordtable import Anchor, anchor_key, archiver_key, offset_key, unpacked
+from penstock.pipeline.lake.delta import Change, Place, open_for_archive
+from penstock.pipeline.lake.recordtable import Anchor, anchor_key, archiver_key, offset_key, unpacked
+from penstock.pipeline.topics.kafka import Brokers, Topic
+from penstock.pipeline.topics.options import ISOLATION, Subscription
+from penstock.pipeline.topics.positions import partitions_of, subscribed
+from penstock.pipeline.topics.ranges import limited
 from penstock.pipeline.workers import Workers
 
 ARCHIVE_GROUP = "penstock.archive.group"

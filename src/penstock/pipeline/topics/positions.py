@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from penstock.ids import TopicPartition
 from penstock.pipeline.failure import DataLossError, OptionError, PipelineError
-from penstock.pipeline.kafka import Brokers, Topic
-from penstock.pipeline.options import (
+from penstock.pipeline.topics.kafka import Brokers, Topic
+from penstock.pipeline.topics.options import (
     EARLIEST,
     LATEST,
     ByPartition,
@@ -19,7 +19,7 @@ from penstock.pipeline.options import (
     Time,
     Times,
 )
-from penstock.pipeline.ranges import Range
+from penstock.pipeline.topics.ranges import Range
 
 
 def subscribed(brokers: Brokers, subscription: Subscription) -> dict[str, Topic]:

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.lake import Change, Lake, LakeFile, Place
+from penstock.pipeline.lake.delta import Change, Lake, LakeFile, Place
 from penstock.pipeline.workers import Workers
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def compact(lake: Lake, workers: Workers, *, target_bytes: int = TARGET_BYTES) -
 
 def rewrite(place: Place, wanted: Bin) -> list[LakeFile]:
     """What a task does: row group by row group, in order."""
-    from penstock.pipeline.recordfiles import RecordFiles, row_groups
+    from penstock.pipeline.lake.recordfiles import RecordFiles, row_groups
 
     groups = sorted(
         (group for file in wanted.files for group in row_groups(place, file.path)), key=lambda group: group.place
@@ -116,7 +116,7 @@ def _whole(table: pa.Table) -> pa.Table:
     """With null in columns that are younger than the file."""
     import pyarrow as pa
 
-    from penstock.pipeline.recordtable import FILE_SCHEMA
+    from penstock.pipeline.lake.recordtable import FILE_SCHEMA
 
     columns = [
         table.column(field.name).cast(field.type)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.ids import TopicPartition
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.options import SERVERS
+from penstock.pipeline.topics.options import SERVERS
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.pipeline.columns import HEADERS, INSTANT, TEXTS
 from penstock.pipeline.failure import PipelineError
+from penstock.pipeline.topics.columns import HEADERS, INSTANT, TEXTS
 
 PARTITIONED_BY = ("topic", "date")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import date
 
-from penstock.pipeline.lake import Change, Lake, LakeFile
+from penstock.pipeline.lake.delta import Change, Lake, LakeFile
 
 
 def expire(lake: Lake, before: date, topics: Collection[str] | None = None) -> list[LakeFile]:

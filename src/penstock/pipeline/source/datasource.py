@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.pipeline.failure import OptionError
-from penstock.pipeline.options import Reading, parse_reading, parse_writing
+from penstock.pipeline.topics.options import Reading, parse_reading, parse_writing
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -66,29 +66,29 @@ class PenstockSource(DataSource):
         return StructType([StructField(name, COLUMNS[name]) for name in names])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from penstock.pipeline.tables import NarrowedTable, TopicTable
+        from penstock.pipeline.source.tables import NarrowedTable, TopicTable
 
         reading = parse_reading(self.options, streaming=False)
         kind = NarrowedTable if reading.push_filters and _PUSHING in sys.modules else TopicTable
         return kind(reading, _columns(schema, reading))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from penstock.pipeline.streams import TopicStream
+        from penstock.pipeline.source.streams import TopicStream
 
         reading = parse_reading(self.options, streaming=True)
         return TopicStream(reading, _columns(schema, reading))
 
     def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
-        from penstock.pipeline.outgoing import columns_to_write
-        from penstock.pipeline.sink import TopicTableWriter
+        from penstock.pipeline.source.sink import TopicTableWriter
+        from penstock.pipeline.topics.outgoing import columns_to_write
 
         writing = parse_writing(self.options, streaming=False)
         _refuse(overwrite)
         return TopicTableWriter(writing, columns_to_write(schema, writing))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        from penstock.pipeline.outgoing import columns_to_write
-        from penstock.pipeline.sink import TopicStreamWriter
+        from penstock.pipeline.source.sink import TopicStreamWriter
+        from penstock.pipeline.topics.outgoing import columns_to_write
 
         writing = parse_writing(self.options, streaming=True)
         _refuse(overwrite)

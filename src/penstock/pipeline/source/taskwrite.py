@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from penstock.pipeline.failure import NotRepeatableError, PipelineError
-from penstock.pipeline.marked import Mark, MarkedProducer, mark_of
-from penstock.pipeline.outgoing import Outgoing, Tally
+from penstock.pipeline.topics.marked import Mark, MarkedProducer, mark_of
+from penstock.pipeline.topics.outgoing import Outgoing, Tally
 
 
 class TaskWrite:

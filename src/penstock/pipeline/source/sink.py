@@ -15,10 +15,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.marked import forget
-from penstock.pipeline.options import Writing
-from penstock.pipeline.outgoing import rows_of
-from penstock.pipeline.taskwrite import TaskWrite
+from penstock.pipeline.source.taskwrite import TaskWrite
+from penstock.pipeline.topics.marked import forget
+from penstock.pipeline.topics.options import Writing
+from penstock.pipeline.topics.outgoing import rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

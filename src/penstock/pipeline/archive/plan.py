@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from penstock.ids import TopicPartition
 from penstock.pipeline.failure import DataLossError
-from penstock.pipeline.ranges import Range
-from penstock.pipeline.recordtable import Anchor
+from penstock.pipeline.lake.recordtable import Anchor
+from penstock.pipeline.topics.ranges import Range
 
 FIRST_OFFSETS = 500_000
 """How far the first batch goes at most; nobody knows yet how large messages are."""

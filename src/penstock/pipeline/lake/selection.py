@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.lake import LakeFile
+from penstock.pipeline.lake.delta import LakeFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ class Selection:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from penstock.pipeline.columns import INSTANT
+        from penstock.pipeline.topics.columns import INSTANT
 
         kept = pa.array([True] * table.num_rows)
         offsets = table.column("offset")

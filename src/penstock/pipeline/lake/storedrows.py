@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.lake import Place
-from penstock.pipeline.selection import Selection
+from penstock.pipeline.lake.delta import Place
+from penstock.pipeline.lake.selection import Selection
 from penstock.pipeline.workers import Workers
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Stored:
 
 def stored_in(place: Place, paths: Iterable[str]) -> list[Stored]:
     """The row groups of files, by their footers."""
-    from penstock.pipeline.recordfiles import row_groups
+    from penstock.pipeline.lake.recordfiles import row_groups
 
     return [
         Stored(*group.place, group.last, path, group.number, group.rows)
@@ -62,7 +62,7 @@ def wanted_rows(place: Place, stored: Iterable[Stored], selection: Selection) ->
     """The wanted rows with all their columns; a row group that has none is not read beyond what tells."""
     import pyarrow.parquet as pq
 
-    from penstock.pipeline.recordfiles import opened
+    from penstock.pipeline.lake.recordfiles import opened
 
     filesystem, root = opened(place)
     for each in stored:
@@ -78,7 +78,7 @@ def count_wanted(place: Place, selection: Selection, stored: list[Stored]) -> in
     """How many rows are wanted."""
     import pyarrow.parquet as pq
 
-    from penstock.pipeline.recordfiles import opened
+    from penstock.pipeline.lake.recordfiles import opened
 
     filesystem, root = opened(place)
     total = 0

@@ -18,11 +18,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from penstock.ids import TopicPartition
 from penstock.pipeline.failure import DataLossError
-from penstock.pipeline.kafka import Brokers, Topic
-from penstock.pipeline.options import Reading
-from penstock.pipeline.positions import partitions_of, start_offsets, subscribed
-from penstock.pipeline.ranges import Range, limited, split
-from penstock.pipeline.tables import RangePartition, read_range
+from penstock.pipeline.source.tables import RangePartition, read_range
+from penstock.pipeline.topics.kafka import Brokers, Topic
+from penstock.pipeline.topics.options import Reading
+from penstock.pipeline.topics.positions import partitions_of, start_offsets, subscribed
+from penstock.pipeline.topics.ranges import Range, limited, split
 
 if TYPE_CHECKING:
     import pyarrow as pa

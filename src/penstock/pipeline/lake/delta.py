@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.objectstore import checked, first_look, unreachable
-from penstock.pipeline.recordtable import CLUSTER, PARTITIONED_BY, SCHEMA, missing_columns
+from penstock.pipeline.lake.objectstore import checked, first_look, unreachable
+from penstock.pipeline.lake.recordtable import CLUSTER, PARTITIONED_BY, SCHEMA, missing_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

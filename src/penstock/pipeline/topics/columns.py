@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.pipeline.headers import Headers, biz_id_of, due_ms_of, tags_of
+from penstock.pipeline.topics.headers import Headers, biz_id_of, due_ms_of, tags_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

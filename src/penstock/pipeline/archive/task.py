@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.pipeline.archiveplan import Piece, Task
-from penstock.pipeline.columns import Columns, time_of
+from penstock.pipeline.archive.plan import Piece, Task
 from penstock.pipeline.failure import DataLossError
-from penstock.pipeline.fetching import Fetcher
-from penstock.pipeline.lake import LakeFile, Place
-from penstock.pipeline.recordfiles import RecordFiles
-from penstock.pipeline.recordtable import FILE_SCHEMA, Anchor
+from penstock.pipeline.lake.delta import LakeFile, Place
+from penstock.pipeline.lake.recordfiles import RecordFiles
+from penstock.pipeline.lake.recordtable import FILE_SCHEMA, Anchor
+from penstock.pipeline.topics.columns import Columns, time_of
+from penstock.pipeline.topics.fetching import Fetcher
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.clock import SystemClock
-from penstock.pipeline.archiving import ArchiveWish
+from penstock.pipeline.archive.archiving import ArchiveWish
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.kafka import Brokers, quiet
-from penstock.pipeline.positions import subscribed
+from penstock.pipeline.topics.kafka import Brokers, quiet
+from penstock.pipeline.topics.positions import subscribed
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.clock import SystemClock
 from penstock.pipeline.failure import DataLossError, PipelineError
-from penstock.pipeline.kafka import TIMEOUT_S, Brokers, quiet
-from penstock.pipeline.ranges import Range
+from penstock.pipeline.topics.kafka import TIMEOUT_S, Brokers, quiet
+from penstock.pipeline.topics.ranges import Range
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message

@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from penstock.pipeline.lake import LakeFile, Place, sync
-from penstock.pipeline.objectstore import for_arrow, is_s3
-from penstock.pipeline.recordtable import FILE_SCHEMA
+from penstock.pipeline.lake.delta import LakeFile, Place, sync
+from penstock.pipeline.lake.objectstore import for_arrow, is_s3
+from penstock.pipeline.lake.recordtable import FILE_SCHEMA
 
 ROW_GROUP_BYTES = 32 << 20
 ROW_GROUP_ROWS = 200_000

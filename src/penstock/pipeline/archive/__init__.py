@@ -1,0 +1,1 @@
+"""Topics into the lake, exactly once."""

@@ -1,0 +1,1 @@
+"""History out of the lake, to a topic or to a group."""

@@ -1,0 +1,1 @@
+"""Between topics and rows: which offsets, read into columns; rows sent as records."""
