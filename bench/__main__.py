@@ -6,7 +6,6 @@ import resource
 import shutil
 import signal
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -16,6 +15,7 @@ from rich.console import Console
 
 from bench import machine, plan
 from bench.report.files import Header
+from bench.report.telling import report
 from bench.servers.kafka import DEFAULT_VERSION, KafkaServer
 from bench.servers.nats import NatsServer
 from bench.servers.penstock import PenstockServer
@@ -91,13 +91,12 @@ def main(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     header = Header(
-        date=datetime.now(UTC).strftime("%Y-%m-%d"),
         plan=chosen.name,
         machine=facts,
         versions=session.versions,
         clients=session.clients,
     )
-    if not session.report(header, out or (None if smoke else DOCS)):
+    if not report(console, header, session.results, out or (None if smoke else DOCS)):
         raise typer.Exit(1)
 
 

@@ -1,4 +1,4 @@
-"""One run of the program: what it started, what it measured, and how it tells about it."""
+"""One run of the program: what it started, and what it measured."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from bench.client.dialects import dialect
 from bench.clusters.cluster import ClusterServer, start_cluster
 from bench.measure import Results
 from bench.plan import Plan
-from bench.report.files import Header, write
-from bench.report.table import terminal
 from bench.run import FAILURES, one_line, run_plan, steps
 from bench.servers.process import Server
 from bench.target import Target, start
@@ -30,10 +28,6 @@ class Session:
         self.results = Results()
         self.versions: dict[str, str] = {}
         self.clients: dict[str, str] = {}
-
-    @property
-    def targets(self) -> list[str]:
-        return list(self.versions)
 
     def measure(self, plan: Plan, servers: Sequence[Server], running: Sequence[Target] = ()) -> None:
         """Start the servers, run the plan over them and those that run already, stop what was started."""
@@ -54,15 +48,6 @@ class Session:
         finally:
             for target in started:
                 target.stop()
-
-    def report(self, header: Header, where: Path | None) -> bool:
-        """Tells what was measured, and writes it into a folder if one is named; whether all of it was measured."""
-        self._console.print(terminal(self.results, self.targets))
-        for note in self.results.notes + self.results.failures:
-            self._console.print(f"- {note}", markup=False)
-        if where:
-            write(where, header, self.results, self.targets)
-        return bool(self.targets) and not self.results.failures
 
     def _start(self, server: Server) -> Target | None:
         self._console.print(f"starting {server.name}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from bench.clusters import plan
 from bench.clusters.kafka import KafkaCluster
 from bench.clusters.penstock import PenstockCluster
 from bench.report.files import Header
+from bench.report.telling import report
 from bench.servers.kafka import DEFAULT_VERSION, KafkaServer
 from bench.servers.penstock import PenstockServer
 from bench.servers.process import Server, adopt_orphans
@@ -58,13 +58,12 @@ def main(
     header = Header(
         name="cluster",
         title="Three brokers",
-        date=datetime.now(UTC).strftime("%Y-%m-%d"),
         plan=chosen.three.name,
         machine=facts,
         versions=session.versions,
         clients=session.clients,
     )
-    if not session.report(header, out or (None if smoke else DOCS)):
+    if not report(console, header, session.results, out or (None if smoke else DOCS)):
         raise typer.Exit(1)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -19,8 +18,8 @@ from bench.delay.kafka_timers import KafkaTimers
 from bench.delay.rocketmq_timers import RocketTimers
 from bench.delay.run import DelayRun
 from bench.measure import Results
-from bench.report.files import Header, write
-from bench.report.table import terminal
+from bench.report.files import Header
+from bench.report.telling import report
 from bench.run import FAILURES, one_line
 from bench.servers.penstock import PenstockServer
 from bench.servers.process import Server, adopt_orphans
@@ -79,22 +78,16 @@ def main(
         raise typer.Exit(130) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    console.print(terminal(results, list(versions), PEER))
-    for note in results.notes + results.failures:
-        console.print(f"- {note}", markup=False)
     header = Header(
         name="delay",
         title="Delayed messages",
         base=PEER,
-        date=datetime.now(UTC).strftime("%Y-%m-%d"),
         plan=f"{rate:,} a second, bursts of {burst:,}",
         machine=facts,
         versions=versions,
         clients=clients,
     )
-    if versions:
-        write(out or DOCS, header, results, list(versions))
-    if results.failures:
+    if not report(console, header, results, out or DOCS):
         raise typer.Exit(1)
 
 

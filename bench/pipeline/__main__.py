@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,8 +20,9 @@ from bench.pipeline.conformance import conform
 from bench.pipeline.connector import Connector
 from bench.pipeline.engines import Engine, OurSource, TheirSource
 from bench.pipeline.run import PEER, PipelineRun
-from bench.report.files import Header, write
-from bench.report.table import OURS, terminal
+from bench.report.files import Header
+from bench.report.table import OURS
+from bench.report.telling import report
 from bench.run import FAILURES, one_line
 from bench.servers.penstock import PenstockServer
 from bench.servers.process import ServerProcess, adopt_orphans
@@ -83,22 +83,16 @@ def main(
             spark.stop()
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    console.print(terminal(results, list(versions), PEER))
-    for note in results.notes + results.failures:
-        console.print(f"- {note}", markup=False)
     header = Header(
         name="pipeline",
         title="The data pipeline",
         base=PEER,
-        date=datetime.now(UTC).strftime("%Y-%m-%d"),
         plan=f"{rows:,} messages of 1 KiB, {2 * rows:,} of 100 B, local[{cores}]",
         machine=facts,
         versions=versions,
         clients=clients,
     )
-    if results.values:
-        write(out or DOCS, header, results, list(versions))
-    if results.failures:
+    if not report(console, header, results, out or DOCS):
         raise typer.Exit(1)
 
 

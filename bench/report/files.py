@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.measure import Results
@@ -20,7 +21,7 @@ class Header:
     title: str = "Latest benchmark run"
     base: str = BASE
     """Whom the ratios are to."""
-    date: str
+    date: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d"))
     plan: str
     machine: Mapping[str, str | int | float]
     versions: Mapping[str, str]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -143,35 +142,9 @@ def test_kills_of_subscribers_and_of_the_broker_under_load_lose_and_repeat_nothi
         "delivery": "exactly-once",
         "target": f"{topic}.out",
     }
-    chance, sent, enough = random.Random(11), [], threading.Event()
     sending = penstock.Sending(tries=20)
     with penstock.Client(broker.kafka, sending=sending) as client, Subscribers(tmp_path, **common) as subscribers:
-
-        def send_on() -> None:
-            while not enough.is_set():
-                sent.append(f"{'fails' if chance.random() < 0.2 else 'works'} {len(sent)}")
-                client.send_soon(topic, sent[-1])
-                enough.wait(0.005)
-
-        for name in ("a", "b"):
-            subscribers.start(name)
-        load = threading.Thread(target=send_on)
-        load.start()
-        try:
-            for round_ in range(5):
-                before = len(subscribers.values("handled"))
-                until(lambda before=before: len(subscribers.values("handled")) > before + 50, "work goes on", 60)
-                if round_ == 2:
-                    broker.kill()
-                    broker.start()
-                else:
-                    name = chance.choice("ab")
-                    subscribers.kill(name)
-                    subscribers.start(name)
-        finally:
-            enough.set()
-            load.join()
-        assert client.flush("60s")
+        sent = subscribers.killed_under_load(broker, client, topic, 5, random.Random(11))
         out: list[str] = []
 
         def is_there() -> bool:
@@ -179,8 +152,7 @@ def test_kills_of_subscribers_and_of_the_broker_under_load_lose_and_repeat_nothi
             return set(sent) <= set(out)
 
         until(is_there, "everything has come out", 120)
-        for name in ("a", "b"):
-            subscribers.stop(name)
+        subscribers.stop_all()
         is_there()
     lost, repeated = set(sent) - set(out), {value: count for value, count in Counter(out).items() if count > 1}
     assert (lost, repeated) == (set(), {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -210,35 +209,9 @@ def test_kills_of_subscribers_and_of_the_broker_under_load_lose_nothing(
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     create(admin, topic, 4)
     common = {"bootstrap": broker.kafka, "topic": topic, "group": topic}
-    chance, sent, enough = random.Random(7), [], threading.Event()
     sending = penstock.Sending(tries=20)
     with penstock.Client(broker.kafka, sending=sending) as client, Subscribers(tmp_path, **common) as subscribers:
-
-        def send_on() -> None:
-            while not enough.is_set():
-                sent.append(f"{'fails' if chance.random() < 0.3 else 'works'} {len(sent)}")
-                client.send_soon(topic, sent[-1])
-                enough.wait(0.005)
-
-        for name in ("a", "b"):
-            subscribers.start(name)
-        load = threading.Thread(target=send_on)
-        load.start()
-        try:
-            for round_ in range(4):
-                before = len(subscribers.values("handled"))
-                until(lambda before=before: len(subscribers.values("handled")) > before + 50, "work goes on")
-                if round_ == 2:
-                    broker.kill()
-                    broker.start()
-                else:
-                    name = chance.choice("ab")
-                    subscribers.kill(name)
-                    subscribers.start(name)
-        finally:
-            enough.set()
-            load.join()
-        assert client.flush("60s")
+        sent = subscribers.killed_under_load(broker, client, topic, 4, random.Random(7))
         until(lambda: set(sent) <= set(subscribers.values("handled")), "everything is handled", 90)
     lost = set(sent) - set(subscribers.values("handled"))
     assert not lost

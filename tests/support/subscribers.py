@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 
+import penstock
 from support import subscriber
+from support.broker_process import BrokerProcess
 from support.programs import dying_with_us, environment
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 SETTINGS = {"groups.min_session_timeout_ms": 1000, "groups.initial_rebalance_delay_ms": 100}
 """Of a broker that notices soon that one of them is gone."""
 _STOP_S = 40
+_BOTH = ("a", "b")
+_FAILING = 0.25
+_PAUSE_S = 0.005
+_BROKERS_ROUND = 2
 
 
 class Subscribers:
@@ -68,6 +76,46 @@ class Subscribers:
 
     def is_alive(self, name: str) -> bool:
         return self._processes[name].poll() is None
+
+    def killed_under_load(
+        self, broker: BrokerProcess, client: penstock.Client, topic: str, rounds: int, chance: random.Random
+    ) -> list[str]:
+        """Two of them work on what is sent all the while; in every round one is killed, in the third the broker. Gives
+        what was sent: some of it fails at first.
+        """
+        sent: list[str] = []
+        enough = threading.Event()
+
+        def send_on() -> None:
+            while not enough.is_set():
+                sent.append(f"{'fails' if chance.random() < _FAILING else 'works'} {len(sent)}")
+                client.send_soon(topic, sent[-1])
+                enough.wait(_PAUSE_S)
+
+        for name in _BOTH:
+            self.start(name)
+        load = threading.Thread(target=send_on)
+        load.start()
+        try:
+            for round_ in range(rounds):
+                before = len(self.values("handled"))
+                until(lambda before=before: len(self.values("handled")) > before + 50, "work goes on", 2 * PATIENCE_S)
+                if round_ == _BROKERS_ROUND:
+                    broker.kill()
+                    broker.start()
+                else:
+                    name = chance.choice(_BOTH)
+                    self.kill(name)
+                    self.start(name)
+        finally:
+            enough.set()
+            load.join()
+        assert client.flush("60s")
+        return sent
+
+    def stop_all(self) -> None:
+        for name in list(self._processes):
+            self.stop(name)
 
     def log(self, name: str) -> str:
         path = self._folder / f"{name}.log"
