@@ -9,7 +9,10 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
+from penstock.sdk.positions import positions
+
 READY_LIMIT_S = 60.0
+_ANSWER_S = 30.0
 
 
 def create_topics(address: str, names: Sequence[str], partitions: int, replicas: int = 1) -> None:
@@ -38,8 +41,7 @@ def stored(address: str, topic: str, partitions: int) -> int:
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(topic, index): latest for index in range(partitions)}
-    found = admin.list_offsets(asked, request_timeout=30)
-    return sum(int(each.result(40).offset) for each in found.values())
+    return sum(positions(admin, asked, _ANSWER_S).all().values())
 
 
 def delete_topics(address: str, names: Sequence[str]) -> None:

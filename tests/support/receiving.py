@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 import penstock
+from penstock.sdk.positions import positions
 from support.waiting import PATIENCE_S, until
 
 SOON = penstock.Retries(first="100ms", factor=2, cap="1s", attempts=3, jitter=0)
@@ -74,26 +75,10 @@ def committed(
 
 
 def ends(kafka: str, topic: str, partitions: int = 1) -> dict[int, int]:
-    """By partition; asked again where leaders are on the move, as this question of the client is not."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "nobody"})
-
-    def told() -> dict[int, int] | None:
-        try:
-            return {
-                number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE_S)[1]
-                for number in range(partitions)
-            }
-        except KafkaException as error:
-            if error.args[0].code() not in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
-                raise
-            return None
-
-    try:
-        found = until(told, f"the ends of {topic}")
-        assert found is not None
-        return found
-    finally:
-        consumer.close()
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(topic, number): latest for number in range(partitions)}
+    found = positions(AdminClient({"bootstrap.servers": kafka}), asked, PATIENCE_S).all()
+    return {place.partition: offset for place, offset in found.items()}
 
 
 def wait_until_committed(kafka: str, group: str, topic: str, partitions: int = 1) -> None:

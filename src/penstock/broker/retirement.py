@@ -72,6 +72,8 @@ class Retirement:
 
     async def _look_at(self, partition: Partition) -> None:
         at, log = partition.topic_partition, partition.log
+        if not partition.knows_watermark:
+            return  # there may be more to read than can be seen
         unread = await self._unread(partition)
         if unread is None:
             return

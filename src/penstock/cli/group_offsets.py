@@ -82,18 +82,13 @@ def since(client: AdminClient, places: Iterable[Place], time_ms: int) -> dict[Pl
 
 
 def _listed(client: AdminClient, places: Iterable[Place], which: Any) -> dict[Place, int]:
-    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka import TopicPartition
+
+    from penstock.sdk.positions import positions
 
     asked = {TopicPartition(place.topic, place.partition): which for place in places}
-    if not asked:
-        return {}
-    found = {}
-    for partition, answer in client.list_offsets(asked, request_timeout=TIMEOUT_S).items():
-        try:
-            found[Place(partition.topic, partition.partition)] = answer.result().offset
-        except KafkaException:
-            continue
-    return found
+    found = positions(client, asked, TIMEOUT_S).offsets
+    return {Place(place.topic, place.partition): offset for place, offset in found.items()}
 
 
 def new_offset(target: Target, before: int | None, span: Span, since: int | None) -> int:

@@ -166,9 +166,10 @@ def _described(client: AdminClient, name: str, topic: TopicMetadata) -> dict[str
 def _offsets(client: AdminClient, name: str, topic: TopicMetadata, which: Any) -> dict[int, int]:
     from confluent_kafka import TopicPartition
 
+    from penstock.sdk.positions import positions
+
     asked = {TopicPartition(name, number): which for number in topic.partitions}
-    answers = client.list_offsets(asked, request_timeout=TIMEOUT_S)
-    return {partition.partition: answer.result().offset for partition, answer in answers.items()}
+    return {place.partition: offset for place, offset in positions(client, asked, TIMEOUT_S).all().items()}
 
 
 def _settings(client: AdminClient, name: str) -> list[dict[str, str]]:

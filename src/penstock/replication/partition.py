@@ -141,6 +141,19 @@ class Partition:
             raise self._not_leading()
         return leadership
 
+    @property
+    def knows_watermark(self) -> bool:
+        """Whether nobody can have seen a higher one from the leader before."""
+        return self.leadership is not None and self.leadership.knows_watermark
+
+    def check_watermark(self) -> None:
+        """Clients are asked to wait until it is known: what they have seen does not become less."""
+        if not self.knows_watermark:
+            raise ApiError(
+                Code.OFFSET_NOT_AVAILABLE,
+                f"{self.topic_partition}: what lies behind {self.high_watermark} is not known yet",
+            )
+
     def _not_leading(self) -> ApiError:
         return ApiError(Code.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is led by broker {self.leader}")
 
@@ -239,10 +252,8 @@ class Partition:
         self._raise_watermark(0)
         high_watermark = self.high_watermark
         if offset > high_watermark:
-            leadership = self.leadership
-            if offset <= self.log.end_offset and (leadership is None or not leadership.knows_watermark):
-                # Clients may have seen more of it from the leader before us.
-                raise ApiError(Code.OFFSET_NOT_AVAILABLE, f"offset {offset} is not known to be acknowledged yet")
+            if offset <= self.log.end_offset:
+                self.check_watermark()
             raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark {high_watermark}")
         if not committed_only:
             return await self.log.read(offset, max_bytes, min(high_watermark, below))

@@ -18,6 +18,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
 from penstock.storage.memory import MemoryEngine
 from penstock.views.catalogue import Catalogue
+from support.followed import Leader
 from support.leading import LAG_RULES, for_ever
 from support.logs import AT, NOW_MS, settings
 from support.tree import Tree
@@ -69,3 +70,11 @@ def handler(replicas: Replicas, catalogue: Catalogue) -> FetchHandler:
         lambda partition, rack: NO_REPLICA,
         lambda: None,
     )
+
+
+@pytest.fixture
+async def leader() -> AsyncIterator[Leader]:
+    made = Leader()
+    await made.open()
+    yield made
+    await made.close()

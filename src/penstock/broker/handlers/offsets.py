@@ -55,6 +55,8 @@ R = TypeVar("R")
 W = TypeVar("W")
 
 _READ_COMMITTED = 1
+_KNOWS_NOT_AVAILABLE = 5
+"""The first version whose clients know OFFSET_NOT_AVAILABLE (KIP-207)."""
 _SPECIAL_TIMES = (
     LATEST_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -85,7 +87,10 @@ class OffsetHandlers:
                 else:
                     found = await self._number_at(partition, timers, wanted.timestamp)
             except (ApiError, StorageError) as error:
-                return ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(error))
+                code = code_of(error)
+                if code is Code.OFFSET_NOT_AVAILABLE and context.version < _KNOWS_NOT_AVAILABLE:
+                    code = Code.LEADER_NOT_AVAILABLE
+                return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
             if found is None:
                 return ListOffsetsPartitionResponse(partition_index=index)
             return ListOffsetsPartitionResponse(
@@ -210,10 +215,14 @@ async def _offset_at(partition: Partition, timestamp: int, isolation_level: int)
     elif timestamp == MAX_TIMESTAMP:
         found = await log.find_max_timestamp()
     elif timestamp == LATEST_TIMESTAMP:
+        partition.check_watermark()
         return TimedOffset(end, -1, partition.leader_epoch)
     elif timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         return TimedOffset(log.start_offset, -1, log.epochs.epoch_at(log.start_offset))
     else:
         return None  # there are no tiers
+    if found is None or found.offset < end:
+        return found
     # What is not visible yet does not exist for a reader.
-    return found if found is not None and found.offset < end else None
+    partition.check_watermark()
+    return None

@@ -151,21 +151,15 @@ class Brokers:
         return {TopicPartition(each.topic, each.partition): each.offset for each in known if each.offset >= 0}
 
     def _offsets(self, asked: Mapping[TopicPartition, Any], committed: bool = False) -> dict[TopicPartition, int]:
-        from confluent_kafka import IsolationLevel
         from confluent_kafka import TopicPartition as Asked
 
-        if not asked:
-            return {}
-        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        answers = self._client.list_offsets(
-            {Asked(at.topic, at.partition): wanted for at, wanted in asked.items()},
-            isolation_level=level,
-            request_timeout=TIMEOUT_S,
-        )
-        return {
-            TopicPartition(at.topic, at.partition): self._answer(answer, f"{at.topic}-{at.partition}").offset
-            for at, answer in answers.items()
-        }
+        from penstock.sdk.positions import positions
+
+        wanted = {Asked(at.topic, at.partition): which for at, which in asked.items()}
+        found = positions(self._client, wanted, TIMEOUT_S, committed=committed)
+        for at, error in found.errors.items():
+            raise self._failed(f"{at.topic}-{at.partition}", error)
+        return {TopicPartition(at.topic, at.partition): offset for at, offset in found.offsets.items()}
 
     def _answer(self, answer: Future[Any], what: str) -> Any:
         from confluent_kafka import KafkaException

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from types import TracebackType
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -24,6 +24,7 @@ from penstock.sdk.errors import FencedError, TopicError, TransactionError
 from penstock.sdk.failures import reason_of
 from penstock.sdk.names import dead_topic, retry_topic
 from penstock.sdk.ports import Outgoing, Received
+from penstock.sdk.positions import positions
 from penstock.sdk.receive.forwarding import resend_of
 from penstock.sdk.receive.letters import Letter, LetterId, Notes, Selection, State, note_of
 from penstock.sdk.send.sending import Sending, transactional_settings
@@ -196,13 +197,11 @@ class DeadLetters:
         return {number: (lows[number], highs[number]) for number in lows if lows[number] < highs[number]}
 
     def _offsets(self, places: list[KafkaPartition], spec: OffsetSpec) -> dict[int, int]:
-        asked = self._admin.list_offsets(
-            dict.fromkeys(places, spec), isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ANSWER_S
-        )
         try:
-            return {place.partition: answer.result(_ANSWER_S).offset for place, answer in asked.items()}
+            found = positions(self._admin, dict.fromkeys(places, spec), _ANSWER_S).all()
         except KafkaException as error:
             raise TopicError(f"{self.topic} cannot be read: {reason_of(error)}") from None
+        return {place.partition: offset for place, offset in found.items()}
 
     def _read(self, what: str, ranges: _Ranges, is_exact: bool) -> Iterator[Received]:
         """Everything that is committed in these ranges, in the order of its partition.
