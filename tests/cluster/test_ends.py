@@ -75,7 +75,7 @@ def test_an_end_is_never_below_what_was_acknowledged(cluster: Cluster) -> None:
         below = []
         while not enough.is_set():
             before = dict(load.acknowledged)
-            found = ends(cluster.kafka, "orders", PARTITIONS)
+            found = ends(cluster.kafka, "orders", PARTITIONS, admin)
             below += [(at, found[at], count) for at, count in before.items() if found[at] < count]
         return below
 

@@ -74,10 +74,11 @@ def committed(
     return {place.partition: place.offset for place in found if place.offset >= 0}
 
 
-def ends(kafka: str, topic: str, partitions: int = 1) -> dict[int, int]:
+def ends(kafka: str, topic: str, partitions: int = 1, admin: AdminClient | None = None) -> dict[int, int]:
+    admin = admin or AdminClient({"bootstrap.servers": kafka})
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(topic, number): latest for number in range(partitions)}
-    found = positions(AdminClient({"bootstrap.servers": kafka}), asked, PATIENCE_S).all()
+    found = positions(admin, asked, PATIENCE_S).all()
     return {place.partition: offset for place, offset in found.items()}
 
 

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 _PAUSE_S = 0.1
+_TRY_S = 4.0
+"""A broker that was killed is not waited for longer; another leads, or soon does."""
 _ON_THE_MOVE = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -44,21 +46,28 @@ def positions(
 ) -> Positions:
     """Offsets by partition; -1 where a partition has none such."""
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    try_s = min(within_s, _TRY_S)
     deadline, found, left = time.monotonic() + within_s, Positions(), dict(asked)
     while left:
         errors: dict[TopicPartition, KafkaException] = {}
-        for place, answer in admin.list_offsets(left, isolation_level=level, request_timeout=within_s).items():
+        for place, answer in admin.list_offsets(left, isolation_level=level, request_timeout=try_s).items():
             try:
-                found.offsets[place] = answer.result().offset
+                offset = answer.result().offset
             except KafkaException as error:
                 errors[place] = error
+                continue
+            if offset == OFFSET_INVALID:
+                # The library's word for a partition about which a broker was asked that has gone away.
+                errors[place] = KafkaException(KafkaError(KafkaError._TRANSPORT, "the broker went away"))
+            else:
+                found.offsets[place] = offset
         moving = {place for place, error in errors.items() if error.args[0].code() in _ON_THE_MOVE}
         is_over = time.monotonic() > deadline
         found.errors.update((place, error) for place, error in errors.items() if is_over or place not in moving)
         left = {} if is_over else {place: asked[place] for place in left if place in moving}
         if left:
             time.sleep(_PAUSE_S)
-            _look_again(admin, {place.topic for place in left}, within_s)
+            _look_again(admin, {place.topic for place in left}, try_s)
     return found
 
 
