@@ -40,6 +40,9 @@ def main(
     rows: Annotated[int, typer.Option(min=1, help="Messages of 1 KiB; of 100 B twice as many.")] = 500_000,
     rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 3,
     growth: Annotated[str, typer.Option(help="Rows of the archives whose cost is compared, in millions.")] = "1,4,16",
+    turns: Annotated[
+        int, typer.Option(min=1, help="Of a producer, and of the archive that is to keep up with it.")
+    ] = 4,
     alone: Annotated[
         bool, typer.Option("--alone", help="Without Spark's own connector, which comes by Maven.")
     ] = False,
@@ -52,7 +55,7 @@ def main(
     adopt_orphans()
     console = Console()
     grown = [int(float(word) * _MILLION) for word in growth.split(",") if word.strip()]
-    wanted = PipelineRun({"1 KiB": rows, "100 B": 2 * rows}, rounds, grown)
+    wanted = PipelineRun({"1 KiB": rows, "100 B": 2 * rows}, rounds, grown, turns)
     base = data or CACHE / "data"
     base.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=base))

@@ -19,7 +19,6 @@ KEEPS_UP = 1.0
 PARTITIONS = 2
 SIZES = {"1 KiB": 1024, "100 B": 100}
 ROW = 100
-TURNS = 4
 _TURN = {"1 KiB": 8, "100 B": 4}
 """How many times as many messages a turn has that shows what a producer and the archive can do for long. By default
 those of 1 KiB are 20 GB in all, which is more than disks and those who lend them take in at once.
@@ -51,6 +50,8 @@ class PipelineRun:
     rounds: int
     growth: Sequence[int]
     """Rows of the archives whose cost is compared."""
+    turns: int
+    """Of a producer and the archive that has to keep up with it."""
 
     def run(self, address: str, ours: OurSource, peers: Mapping[str, Engine], results: Results, tell: Tell) -> None:
         engines = {OURS: ours, **peers}
@@ -103,7 +104,7 @@ class PipelineRun:
             rows = _TURN[name] * self.rows[name]
             with engine.archiving(topic) as archive:
                 self._in_turns(address, topic, name, rows, archive, results, tell)
-                self._at_once(address, topic, name, TURNS * rows // 2, archive, results, tell)
+                self._at_once(address, topic, name, self.turns * rows // 2, archive, results, tell)
             topics.delete(address, topic)
 
     def _in_turns(
@@ -120,14 +121,14 @@ class PipelineRun:
             bound=KEEPS_UP,
         )
         turns: list[tuple[float, float]] = []
-        for number in range(TURNS + 1):
-            tell(f"one partition, {name}: {f'turn {number} of {TURNS}' if number else 'warming up'}")
+        for number in range(self.turns + 1):
+            tell(f"one partition, {name}: {f'turn {number} of {self.turns}' if number else 'warming up'}")
             took = topics.fill(address, topic, 1, rows, SIZES[name])
             archived = archive.take(rows).seconds
             if number:
                 turns.append((took, archived))
-                results.add(Question(sent, TURNS), OURS, {sent.key: rows / took})
-                results.add(Question(kept, TURNS), OURS, {kept.key: rows / archived})
+                results.add(Question(sent, self.turns), OURS, {sent.key: rows / took})
+                results.add(Question(kept, self.turns), OURS, {kept.key: rows / archived})
         # Of all turns together: what else the machine does meets now the one, now the other.
         whole = sum(took for took, _ in turns) / sum(archived for _, archived in turns)
         results.add(Question(share), OURS, {share.key: whole})

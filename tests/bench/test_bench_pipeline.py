@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 def test_the_pipeline_is_measured_and_reported(tmp_path: Path) -> None:
     required_program("java")
-    command = [sys.executable, "-m", "bench.pipeline", "--alone", "--rows", "2000", "--rounds", "1"]
+    command = [sys.executable, "-m", "bench.pipeline", "--alone", "--rows", "2000", "--rounds", "1", "--turns", "1"]
     command += ["--growth", "0.002,0.004", "--out", str(tmp_path), "--data", str(tmp_path / "data")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
