@@ -36,7 +36,7 @@ format: setup-test ## Bring the code into its form
 	$(BIN)/ruff check --fix src tests bench examples
 	$(BIN)/ruff format src tests bench examples
 
-bench: setup-test ## Measure Penstock beside Kafka, RabbitMQ, NATS and Redis (about 20 minutes)
+bench: setup-test ## Measure Penstock beside Kafka, RabbitMQ, NATS and Redis (about 25 minutes)
 	$(BIN)/python -m bench
 
 bench-quick: setup-test ## Measure Penstock beside Kafka (about 6 minutes)
