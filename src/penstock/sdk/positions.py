@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 _PAUSE_S = 0.1
 _TRY_S = 4.0
 """A broker that was killed is not waited for longer; another leads, or soon does."""
-_ON_THE_MOVE = frozenset(
+_ASKED_AGAIN = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -23,6 +23,9 @@ _ON_THE_MOVE = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError.REQUEST_TIMED_OUT,
     }
 )
 
@@ -61,7 +64,7 @@ def positions(
                 errors[place] = KafkaException(KafkaError(KafkaError._TRANSPORT, "the broker went away"))
             else:
                 found.offsets[place] = offset
-        moving = {place for place, error in errors.items() if error.args[0].code() in _ON_THE_MOVE}
+        moving = {place for place, error in errors.items() if error.args[0].code() in _ASKED_AGAIN}
         is_over = time.monotonic() > deadline
         found.errors.update((place, error) for place, error in errors.items() if is_over or place not in moving)
         left = {} if is_over else {place: asked[place] for place in left if place in moving}
