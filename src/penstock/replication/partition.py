@@ -16,14 +16,11 @@ from penstock.replication.delaying import NO_DELAYS, Delaying
 from penstock.replication.following import Divergence, Position, diverges, is_out_of_range
 from penstock.replication.leadership import Heard, LagRules, Leadership
 from penstock.replication.tenure import Tenure
-from penstock.replication.waiting import Unacknowledged, Waiter, another_leads
+from penstock.replication.waiting import PLENTY, Parked, Unacknowledged, Waiter, another_leads
 from penstock.storage.contract import Appended, Log, Slice
 
 ALL_IN_SYNC = -1
 """acks=all: the producer wants `min.insync.replicas` to have the batch."""
-
-_PLENTY = 1 << 62
-"""More bytes than anybody waits for."""
 
 
 class Partition:
@@ -36,13 +33,11 @@ class Partition:
 
     __slots__ = (
         "_delaying",
-        "_followers_waiting",
         "_is_only_replica",
-        "_stable_waiters",
+        "_parked",
         "_tenure",
         "_told_stable",
         "_unacknowledged",
-        "_waiters",
         "beside",
         "high_watermark",
         "is_gone",
@@ -68,13 +63,9 @@ class Partition:
         self._tenure = tenure
         self._is_only_replica = False
         """It leads, and nobody follows: what the log has is acknowledged."""
-        self._waiters: set[Waiter] = set()
-        self._stable_waiters: set[Waiter] = set()
-        """Those who wait for the last stable offset to rise."""
-        self._followers_waiting: set[Waiter] = set()
-        """Those who wait for the end of the log to rise."""
+        self._parked = Parked()
         self._told_stable = self.last_stable_offset
-        """The last stable offset when they were last told."""
+        """The last stable offset when those who wait for it were last told."""
         self._unacknowledged = Unacknowledged()
 
     @property
@@ -108,8 +99,7 @@ class Partition:
                 now_ms=now_ms,
             )
             self.leader, self.leader_epoch = me, image.leader_epoch
-            for waiter in tuple(self._followers_waiting):
-                waiter.grew(_PLENTY)
+            self._parked.wake_followers()
         else:
             self.leadership.settled(image.in_sync, image.replicas, alive, now_ms)
         self._is_only_replica = self.leadership.is_only_replica
@@ -244,7 +234,7 @@ class Partition:
         if self.high_watermark <= offset:
             await self._unacknowledged.wait(offset, within_ms)
 
-    async def read(self, offset: int, max_bytes: int, *, committed_only: bool = False, below: int = _PLENTY) -> Slice:
+    async def read(self, offset: int, max_bytes: int, *, committed_only: bool = False, below: int = PLENTY) -> Slice:
         """Batches below the high watermark or, with `committed_only`, below the last stable offset, together with
         the aborted transactions that are to be left out of them; and none that reaches to `below`.
         """
@@ -299,25 +289,23 @@ class Partition:
         if "delete" not in self.log.config.cleanup_policy:
             raise ApiError(Code.POLICY_VIOLATION, "records of a topic that is only compacted cannot be deleted")
         await self.log.trim(target)
-        self._tell_stable(_PLENTY)
+        self._tell_stable(PLENTY)
         return self.log.start_offset
 
     def park(self, waiter: Waiter, *, committed_only: bool = False) -> None:
         """Tells `waiter` from now on when the high watermark, or the last stable offset, has risen."""
         if committed_only:
             self._told_stable = self.last_stable_offset
-            self._stable_waiters.add(waiter)
+            self._parked.stable_readers.add(waiter)
         else:
-            self._waiters.add(waiter)
+            self._parked.readers.add(waiter)
 
     def park_follower(self, waiter: Waiter) -> None:
         """Tells `waiter` from now on when the end of the log has risen or, with no bytes, the high watermark."""
-        self._followers_waiting.add(waiter)
+        self._parked.followers.add(waiter)
 
     def unpark(self, waiter: Waiter) -> None:
-        self._waiters.discard(waiter)
-        self._stable_waiters.discard(waiter)
-        self._followers_waiting.discard(waiter)
+        self._parked.discard(waiter)
 
     def go(self) -> None:
         """The partition leaves this broker: whoever waits has to look again."""
@@ -361,13 +349,11 @@ class Partition:
         self._is_only_replica = False
         self._unacknowledged.give_up()
         self.beside.role_changed()
-        for waiter in (*self._waiters, *self._stable_waiters, *self._followers_waiting):
-            waiter.grew(_PLENTY)
+        self._parked.wake()
 
     def _grew(self, appended_bytes: int) -> None:
-        if self._followers_waiting:
-            for waiter in tuple(self._followers_waiting):
-                waiter.grew(max(1, appended_bytes))
+        if self._parked.followers:
+            self._parked.wake_followers(max(1, appended_bytes))
         self._raise_watermark(appended_bytes)
 
     def _raise_watermark(self, appended_bytes: int) -> None:
@@ -377,7 +363,7 @@ class Partition:
             if visible > self.high_watermark:
                 self._set_watermark(visible, appended_bytes)
         elif self.leadership is not None and self.leadership.raise_watermark(visible, self._tenure.now_ms()):
-            self._set_watermark(self.leadership.high_watermark, _PLENTY)
+            self._set_watermark(self.leadership.high_watermark, PLENTY)
 
     def follow_watermark(self, leaders: int, appended_bytes: int) -> None:
         """As a follower: takes note of what the leader says that everybody in sync has."""
@@ -391,18 +377,19 @@ class Partition:
         if self.leadership is not None:
             self.leadership.high_watermark = offset
         self._unacknowledged.pass_below(offset)
-        for waiter in self._followers_waiting:
-            waiter.grew(0)
-        for waiter in tuple(self._waiters) if self._waiters else ():
+        parked = self._parked
+        if parked.followers:
+            parked.wake_followers(0)
+        for waiter in tuple(parked.readers) if parked.readers else ():
             waiter.grew(appended_bytes)
-        if self._stable_waiters:
+        if parked.stable_readers:
             # A marker makes visible what was appended long before it: nobody counted that, so all look again.
             is_counted = self._told_stable == before and self.last_stable_offset == offset
-            self._tell_stable(appended_bytes if is_counted else _PLENTY)
+            self._tell_stable(appended_bytes if is_counted else PLENTY)
 
     def _tell_stable(self, appended_bytes: int) -> None:
         stable = self.last_stable_offset
         if stable > self._told_stable:
             self._told_stable = stable
-            for waiter in tuple(self._stable_waiters):
+            for waiter in tuple(self._parked.stable_readers):
                 waiter.grew(appended_bytes)

@@ -9,6 +9,9 @@ from typing import Protocol
 
 from penstock.errors import ApiError, Code
 
+PLENTY = 1 << 62
+"""More bytes than anybody waits for."""
+
 _numbers = count()
 
 
@@ -16,6 +19,33 @@ class Waiter(Protocol):
     """Somebody who is told when a partition has more to read, or is gone."""
 
     def grew(self, appended_bytes: int) -> None: ...
+
+
+class Parked:
+    """Fetches, by what they wait for."""
+
+    __slots__ = ("followers", "readers", "stable_readers")
+
+    def __init__(self) -> None:
+        self.readers: set[Waiter] = set()
+        """Wait for the high watermark to rise."""
+        self.stable_readers: set[Waiter] = set()
+        """Wait for the last stable offset to rise."""
+        self.followers: set[Waiter] = set()
+        """Wait for the end of the log to rise."""
+
+    def discard(self, waiter: Waiter) -> None:
+        for each in (self.readers, self.stable_readers, self.followers):
+            each.discard(waiter)
+
+    def wake(self) -> None:
+        """All of them have to look again."""
+        for waiter in (*self.readers, *self.stable_readers, *self.followers):
+            waiter.grew(PLENTY)
+
+    def wake_followers(self, appended_bytes: int = PLENTY) -> None:
+        for waiter in tuple(self.followers):
+            waiter.grew(appended_bytes)
 
 
 class Unacknowledged:
