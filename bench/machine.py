@@ -6,7 +6,7 @@ import os
 import platform
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 
 def facts() -> dict[str, str | int | float]:

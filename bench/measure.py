@@ -63,7 +63,13 @@ def client_cores(title: str) -> Measure:
     )
 
 
-class Case(Protocol):
+class Measured(Protocol):
+    """Something that yields rows of the report."""
+
+    def measures(self) -> Sequence[Measure]: ...
+
+
+class Case(Measured, Protocol):
     """One question, asked of each target in turn, `rounds` times."""
 
     @property
@@ -82,8 +88,6 @@ class Case(Protocol):
         """More than one partition: only for brokers that have such a thing."""
         ...
 
-    def measures(self) -> Sequence[Measure]: ...
-
     def run(self, target: Target) -> Mapping[str, float]:
         """Figures by measure key; a figure that cannot be had is left out."""
         ...
@@ -98,7 +102,7 @@ class Results:
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
-    def add(self, case: Case, target: str, figures: Mapping[str, float]) -> None:
+    def add(self, case: Measured, target: str, figures: Mapping[str, float]) -> None:
         for measure in case.measures():
             self.measures.setdefault(measure.key, measure)
             if measure.key in figures:

@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -78,7 +78,8 @@ def read(address: str, topic: str, end: int, broker: int, takes: int) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while position < end and time.monotonic() < deadline:
         for message in _taken(consumer, takes):
-            if any(name == HEADER and value == WANTED for name, value in message.headers() or ()):
+            headers = cast("list[tuple[str, bytes]]", message.headers() or ())
+            if any(name == HEADER and value == WANTED for name, value in headers):
                 kept += 1
         position = consumer.position([place])[0].offset
     used, broker_used = time.process_time() - before, cpu_s(broker) - broker_before

@@ -1,4 +1,4 @@
-"""Who has not rated after 48 hours has liked it. `automatic_rating.py 2s` does not let you wait so long."""
+"""Rate an order automatically if the customer has not done so after 48 hours. Try `automatic_rating.py 2s`."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ rated = threading.Event()
 @client.subscribe("rate-order", group="ratings", from_beginning=True)
 def rate(message: penstock.Message) -> None:
     order = message.value.decode()
-    ratings.setdefault(order, "five stars, automatically")  # a rating of the customer's own stays
+    ratings.setdefault(order, "five stars, automatically")  # keeps the customer's own rating
     print(f"order {order}: {ratings[order]}", flush=True)
     if order == "2":
         rated.set()

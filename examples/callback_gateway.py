@@ -1,4 +1,4 @@
-"""A slow outside call: the bank answers some time later, at a gateway that knows nothing of who has asked."""
+"""Call a slow external service: the bank answers later, at a gateway that does not know who asked."""
 
 import os
 import threading
@@ -11,11 +11,11 @@ client = penstock.Client(os.environ.get("BOOTSTRAP", "localhost:9092"))
 @client.subscribe("payments", group="bank-calls", from_beginning=True)
 def call_the_bank(message: penstock.Message) -> None:
     print(f"the bank is asked for {message.value.decode()}", flush=True)
-    # The token goes out with the call. The bank takes its time; nobody here waits for it.
+    # Pass the token to the bank with the call. Nothing here waits for the answer.
     threading.Timer(0.5, gateway, [message.reply_token, "paid"]).start()
 
 
-def gateway(token: str, result: str) -> None:  # as an HTTP handler would be called by the bank
+def gateway(token: str, result: str) -> None:  # the bank would call this over HTTP
     print(f"the gateway is called: {result}", flush=True)
     client.reply(token, result)
 

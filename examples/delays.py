@@ -1,4 +1,4 @@
-"""Messages for later: after a while, at a time, replaced, cancelled, and again and again."""
+"""Delayed messages: after a delay, at a time, replaced, cancelled, and on a schedule."""
 
 import os
 import threading

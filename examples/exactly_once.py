@@ -1,4 +1,4 @@
-"""What is read and what is sent is one transaction: a crash or a failure in between leaves no half of it behind."""
+"""Read and send in one transaction: a crash or a failure in between leaves nothing half done."""
 
 import os
 import threading
@@ -30,7 +30,7 @@ def read(message: penstock.Message) -> None:
     booked.release()
 
 
-with client.transaction() as both:  # a sender's own: both transfers are seen, or none
+with client.transaction() as both:  # readers see both messages or none
     both.send("transfers", "alice bob 10")
     both.send("bookings", "begin", key="a")
 client.start()

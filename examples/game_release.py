@@ -1,4 +1,4 @@
-"""A new version of a game: the forum hears of it at once, app and web site switch to it at the hour of its release."""
+"""Release a game: the forum hears of it at once, app and web site switch at the hour of the release."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Jobs that wait for other jobs: each starts the moment those it needs are done. There is no timetable to keep."""
+"""Jobs that depend on other jobs: each starts as soon as those are done, without a timetable."""
 
 import os
 import threading
@@ -28,7 +28,7 @@ job("clean", "extract")
 job("count", "extract")
 job("report", "clean", "count")
 
-client.send("jobs-done", "extract", key="monday")  # the first job needs nobody: it says when it is done
+client.send("jobs-done", "extract", key="monday")  # the first job depends on nothing
 client.start()
 ended.wait()
 client.close()

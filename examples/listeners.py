@@ -1,4 +1,4 @@
-"""One event, many listeners: who publishes a post does not know who wants to hear of it, and waits for nobody."""
+"""One event, many listeners: the publisher does not know them and waits for none."""
 
 import os
 import threading
@@ -18,7 +18,7 @@ def listener(name: str, action: str) -> None:
 
 listener("statistics", "counts")
 listener("search", "indexes")
-listener("followers", "are told of")  # one more listener: nothing else changes
+listener("followers", "are told of")  # adding a listener changes nothing else
 
 client.send("posts", "my new bicycle", key="user-7")
 client.start()

@@ -1,4 +1,4 @@
-"""A player has recharged: who becomes a VIP gets gifts, an attendant and discounts, from three systems that listen."""
+"""A player recharges and becomes a VIP: three independent systems send gifts, an attendant and a discount."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""A handler that fails gets the message again, later and later; at last it is a dead letter for somebody to look at."""
+"""Retry a failing handler with growing delays; after the last attempt the message becomes a dead letter."""
 
 import os
 import threading
@@ -17,7 +17,7 @@ def deliver(message: penstock.Message) -> None:
     if message.value == b"mail to nobody":
         raise ConnectionError("no such host")
     if message.attempt == 1:
-        message.retry(after="200ms", reason="greylisted")  # said explicitly, with a delay of its own
+        message.retry(after="200ms", reason="greylisted")  # an explicit retry with its own delay
 
 
 @client.subscribe("mailer.dead", group="postmaster", from_beginning=True)

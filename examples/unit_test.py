@@ -1,11 +1,11 @@
-"""A test of an application without a broker: topics in memory, and a clock that the test moves."""
+"""Test an application without a broker: topics in memory, and a clock that the test moves."""
 
 import penstock
 from penstock.testing import StubClient
 
 
 def shop(client: penstock.Client, closed: list[str]) -> None:
-    """The application: closes orders that are not paid."""
+    """The application: closes unpaid orders."""
 
     @client.subscribe("close-order", group="shop", retries=penstock.Retries(first="1m", attempts=3))
     def close(message: penstock.Message) -> None:

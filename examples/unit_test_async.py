@@ -1,4 +1,4 @@
-"""The same for an application on an event loop: its handlers run on the loop of the test."""
+"""Test an asyncio application without a broker: handlers run on the event loop of the test."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from penstock.testing import AsyncStubClient
 
 
 def shop(client: penstock.aio.Client, sold: list[str]) -> None:
-    """The application: asks for a price, which may take several attempts, before it sells."""
+    """The application: requests a price, which may take several attempts, and sells."""
 
     @client.subscribe("orders", group="shop")
     async def sell(message: penstock.Message) -> None:

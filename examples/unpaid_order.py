@@ -1,4 +1,4 @@
-"""An order that is not paid is closed after 30 minutes. `unpaid_order.py 2s` does not let you wait so long."""
+"""Close an order that is not paid within 30 minutes. Try `unpaid_order.py 2s`."""
 
 import os
 import sys

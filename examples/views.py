@@ -1,4 +1,4 @@
-"""Some of a topic: the broker passes on only what has the right tags. What is left out is not even sent."""
+"""Receive only messages with matching tags: the broker does not even send the others."""
 
 import os
 import threading

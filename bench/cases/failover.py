@@ -42,6 +42,8 @@ class Failover:
         if self.is_planned:
             found.append(self._measure("going", "of that by its stop"))
         found.append(self._measure("coming", "of that by its return" if self.is_planned else "by its return, later"))
+        label = f"{self.title}: acknowledged meanwhile, all of them stored once"
+        found.append(Measure(key=f"{self.title}, count", label=label, unit="messages", higher_is_better=True))
         return found
 
     def run(self, target: Target) -> Mapping[str, float]:
@@ -91,6 +93,7 @@ class Failover:
             f"{self.title}, typical": statistics.median(whole),
             f"{self.title}, going": max(gaps[0]),
             f"{self.title}, coming": max(gaps[1]),
+            f"{self.title}, count": told["count"],
         }
 
     def _measure(self, what: str, label: str, *, bound: float | None = None) -> Measure:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from penstock.sdk.positions import positions
+from penstock.sdk.list_offsets import list_offsets
 
 READY_LIMIT_S = 60.0
 _ANSWER_S = 30.0
@@ -41,7 +41,7 @@ def stored(address: str, topic: str, partitions: int) -> int:
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(topic, index): latest for index in range(partitions)}
-    return sum(positions(admin, asked, _ANSWER_S).all().values())
+    return sum(list_offsets(admin, asked, _ANSWER_S).all().values())
 
 
 def delete_topics(address: str, names: Sequence[str]) -> None:

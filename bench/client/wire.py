@@ -15,7 +15,7 @@ import crc32c
 
 from bench.client.driver import NotReady
 
-_PRODUCE, _METADATA, _API_VERSIONS = 0, 3, 18
+_PRODUCE, _METADATA, _API_VERSIONS, _CREATE_TOPICS, _DELETE_TOPICS = 0, 3, 18, 19, 20
 
 
 def _string(text: str) -> bytes:
@@ -23,7 +23,7 @@ def _string(text: str) -> bytes:
     return struct.pack(">h", len(raw)) + raw
 
 
-def _call(link: socket.socket, api: int, version: int, body: bytes) -> bytes:
+def exchange(link: socket.socket, api: int, version: int, body: bytes) -> bytes:
     """One request, one response body (header v0: the correlation id alone)."""
     header = struct.pack(">hhi", api, version, 7) + _string("bench")
     link.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
@@ -55,23 +55,66 @@ def metadata_and_produce(address: tuple[str, int], topic: str, timeout_s: float 
     """Ask for a topic and append one record to it with acks=1; raises unless both succeed."""
     with socket.create_connection(address, timeout_s) as link:
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        answer = _call(link, _METADATA, 4, struct.pack(">i", 1) + _string(topic) + b"\x01")
+        answer = exchange(link, *metadata_request(topic))
         # The topic's error code is followed by its name, and its partitions by nothing longer.
         at = answer.rfind(_string(topic))
         if at < 2 or struct.unpack_from(">h", answer, at - 2)[0] != 0:
             raise NotReady("the topic is not there yet")
-        batch = one_record_batch(b"ready")
-        body = struct.pack(">hhii", -1, 1, 5000, 1) + _string(topic) + struct.pack(">iii", 1, 0, len(batch))
-        answer = _call(link, _PRODUCE, 3, body + batch)
+        answer = exchange(link, *produce_request(topic))
         (code,) = struct.unpack_from(">h", answer, 4 + len(_string(topic)) + 4 + 4)
         if code:
             raise NotReady(f"produce answered {code}")
 
 
+def metadata_request(topic: str) -> tuple[int, int, bytes]:
+    """For one topic, which is created if it is missing."""
+    return _METADATA, 4, struct.pack(">i", 1) + _string(topic) + b"\x01"
+
+
+def produce_request(topic: str) -> tuple[int, int, bytes]:
+    """One record to partition 0, with acks=1."""
+    batch = one_record_batch(b"ready")
+    body = struct.pack(">hhii", -1, 1, 5000, 1) + _string(topic) + struct.pack(">iii", 1, 0, len(batch))
+    return _PRODUCE, 3, body + batch
+
+
+def produce_to_all(link: socket.socket, topic: str, partitions: int, at_once: int = 200) -> None:
+    """One record to every partition, with acks=1; raises unless all are taken."""
+    batch = one_record_batch(b"first")
+    for first in range(0, partitions, at_once):
+        indexes = range(first, min(first + at_once, partitions))
+        body = struct.pack(">hhii", -1, 1, 60_000, 1) + _string(topic) + struct.pack(">i", len(indexes))
+        answer = exchange(
+            link, _PRODUCE, 3, body + b"".join(struct.pack(">ii", index, len(batch)) + batch for index in indexes)
+        )
+        at = 4 + len(_string(topic)) + 4
+        for _ in indexes:
+            index, code = struct.unpack_from(">ih", answer, at)
+            if code:
+                raise NotReady(f"produce to {topic}-{index} answered {code}")
+            at += 4 + 2 + 8 + 8
+
+
+def create_topic(link: socket.socket, topic: str, partitions: int, limit_ms: int = 300_000) -> None:
+    """Returns when the server says that the topic is there."""
+    body = struct.pack(">i", 1) + _string(topic) + struct.pack(">ihii", partitions, 1, 0, 0)
+    answer = exchange(link, _CREATE_TOPICS, 2, body + struct.pack(">ib", limit_ms, 0))
+    (code,) = struct.unpack_from(">h", answer, 8 + len(_string(topic)))
+    if code:
+        raise NotReady(f"CreateTopics answered {code}")
+
+
+def delete_topic(link: socket.socket, topic: str, limit_ms: int = 300_000) -> None:
+    answer = exchange(link, _DELETE_TOPICS, 1, struct.pack(">i", 1) + _string(topic) + struct.pack(">i", limit_ms))
+    (code,) = struct.unpack_from(">h", answer, 8 + len(_string(topic)))
+    if code:
+        raise NotReady(f"DeleteTopics answered {code}")
+
+
 def api_keys(address: tuple[str, int]) -> set[int]:
     """Which APIs the server has."""
     with socket.create_connection(address, 10) as link:
-        answer = _call(link, _API_VERSIONS, 0, b"")
+        answer = exchange(link, _API_VERSIONS, 0, b"")
     code, count = struct.unpack_from(">hi", answer)
     if code:
         raise NotReady(f"ApiVersions answered {code}")
@@ -81,5 +124,5 @@ def api_keys(address: tuple[str, int]) -> set[int]:
 def idle_connection(address: tuple[str, int]) -> socket.socket:
     """A connection that has said who it is (ApiVersions) and then stays silent."""
     link = socket.create_connection(address, 10)
-    _call(link, _API_VERSIONS, 0, b"")
+    exchange(link, _API_VERSIONS, 0, b"")
     return link

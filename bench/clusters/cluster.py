@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -61,8 +61,7 @@ class ClusterTarget(Target):
     """A running cluster; one column of the report."""
 
     nodes: Nodes
-    replicas: int = SIZE
-    turns: Iterator[int] = field(default_factory=lambda: cycle(range(SIZE)))
+    turns: Iterator[int] = field(default_factory=count)
     """Who is hurt next: each in turn, so that one of them is the controller."""
 
     @property
@@ -83,9 +82,11 @@ class ClusterTarget(Target):
         """The brokers in turn, as far as they lead a partition of the topic."""
         seen: ClusterMetadata = _admin(self.address).list_topics(topic, timeout=_ANSWER_S)
         leaders = {found.leader for found in seen.topics[topic].partitions.values()}
-        for index in islice(self.turns, SIZE):
+        brokers = self.nodes.brokers
+        for turn in islice(self.turns, len(brokers)):
+            index = turn % len(brokers)
             if index + 1 in leaders:
-                return self.nodes.brokers[index]
+                return brokers[index]
         raise ServerError(f"nobody leads a partition of {topic}")
 
     def wait_until_whole(self) -> None:
@@ -137,6 +138,7 @@ def start_cluster(server: ClusterServer, folder: Path) -> ClusterTarget:
         server=server,
         folder=folder,
         nodes=nodes,
+        replicas=len(nodes.brokers),
     )
     try:
         nodes.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,12 +44,25 @@ class PenstockCluster(PenstockServer):
         return Nodes(brokers=brokers, others=(_zookeeper(folder / "zookeeper", tree),))
 
     def _broker(self, folder: Path, number: int, port: int, http: int, coordinator: str) -> Node:
-        folder.mkdir()
-        address = f"127.0.0.1:{port}"
-        command = [str(self.executable), "serve", "--data", str(folder / "data"), "--id", str(number)]
-        command += ["--listen", address, "--http", f"127.0.0.1:{http}", "--coordinator", coordinator]
-        command += ["--set", f"broker.default_replication_factor={SIZE}"]
-        return Node(f"Penstock broker {number}", Launch(address=address, command=tuple(command), folder=folder))
+        options = ("--coordinator", coordinator, "--set", f"broker.default_replication_factor={SIZE}")
+        return penstock_broker(self.executable, folder, number, port, http, options)
+
+
+def penstock_broker(
+    executable: Path,
+    folder: Path,
+    number: int,
+    port: int,
+    http: int,
+    options: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> Node:
+    folder.mkdir()
+    address = f"127.0.0.1:{port}"
+    command = [str(executable), "serve", "--data", str(folder / "data"), "--id", str(number)]
+    command += ["--listen", address, "--http", f"127.0.0.1:{http}", *options]
+    launch = Launch(address=address, command=tuple(command), folder=folder, env=env or {})
+    return Node(f"Penstock broker {number}", launch)
 
 
 def _zookeeper(folder: Path, port: int) -> Node:

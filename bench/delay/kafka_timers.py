@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -13,7 +14,7 @@ from bench.client.driver import DriverError, NotReady
 from bench.delay.clients import DUE, PADDING, Received, now_ms
 
 _ANSWER_S = 10.0
-_QUIET = {"log_level": 0, "error_cb": lambda error: None}
+_QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
 
 
 class KafkaTimers:
@@ -46,7 +47,7 @@ class KafkaTimers:
         )
         count = 0
         for due in dues:
-            headers = [("penstock-deliver-at", b"%d" % due)]
+            headers: list[tuple[str, str | bytes | None]] = [("penstock-deliver-at", b"%d" % due)]
             while True:
                 try:
                     producer.produce(topic, DUE.pack(due) + PADDING, partition=0, headers=headers, on_delivery=report)

@@ -27,7 +27,7 @@ from bench.run import FAILURES, one_line
 from bench.servers.penstock import PenstockServer
 from bench.servers.process import ServerProcess, adopt_orphans
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.session import SparkWish, start
+from penstock.pipeline.session import SparkOptions, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ def main(
         AdminClient({"bootstrap.servers": launch.address}).list_topics(timeout=_START_S)
         jars = ",".join(map(str, connector.jars)) if connector is not None else ""
         settings = {"spark.jars": jars} if jars else {}
-        spark = start("penstock bench", SparkWish(folder / "spark", f"local[{cores}]", "1g", settings))
+        spark = start("penstock bench", SparkOptions(folder / "spark", f"local[{cores}]", "1g", settings))
         peers: dict[str, Engine] = {}
         if connector is not None:
             results.notes += [*([connector.note] if connector.note else []), *conform(spark, launch.address, folder)]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from bench.client.driver import DriverError
-from penstock.pipeline.archive.archiving import Archiver, ArchiveWish
-from penstock.pipeline.lake.delta import Place
-from penstock.pipeline.topics.options import Subscription
+from penstock.pipeline.archive.archiver import ArchiveOptions, Archiver
+from penstock.pipeline.lake.delta import LakeLocation
+from penstock.pipeline.topics.options import TopicSelection
 from penstock.pipeline.workers import SparkWorkers
 
 if TYPE_CHECKING:
@@ -58,12 +58,14 @@ class OurSource:
     @contextmanager
     def archiving(self, topic: str) -> Iterator[RunningArchive]:
         """An archive of its own, for as long as it is wanted."""
-        place = self._folder / f"lake-{uuid4().hex[:8]}"
-        wish = ArchiveWish({"bootstrap.servers": self._address}, Subscription(topics=(topic,)), Place(str(place)))
+        location = self._folder / f"lake-{uuid4().hex[:8]}"
+        options = ArchiveOptions(
+            {"bootstrap.servers": self._address}, TopicSelection(topics=(topic,)), LakeLocation(str(location))
+        )
         try:
-            yield RunningArchive(Archiver(wish, SparkWorkers(self._spark.sparkContext)), topic)
+            yield RunningArchive(Archiver(options, SparkWorkers(self._spark.sparkContext)), topic)
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(location, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +115,14 @@ class TheirSource:
         return _timed(lambda: _drain(self.frame(topic)))
 
     def keep_s(self, topic: str, rows: int) -> float:
-        place = self._folder / f"parquet-{uuid4().hex[:8]}"
+        location = self._folder / f"parquet-{uuid4().hex[:8]}"
         try:
             frame = _frame(self._spark, "kafka", self._address, topic, includeHeaders="true")
-            took = _timed(lambda: frame.write.option("compression", CODEC).parquet(str(place)))
-            _require(self._spark.read.parquet(str(place)).count(), rows, topic)
+            took = _timed(lambda: frame.write.option("compression", CODEC).parquet(str(location)))
+            _require(self._spark.read.parquet(str(location)).count(), rows, topic)
             return took
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(location, ignore_errors=True)
 
 
 def _frame(spark: SparkSession, form: str, address: str, topic: str, **more: str) -> DataFrame:

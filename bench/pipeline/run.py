@@ -27,6 +27,18 @@ those of 1 KiB are 20 GB in all, which is more than disks and those who lend the
 Tell = Callable[[str], None]
 
 
+Work = Callable[[Engine], float]
+"""Gives the seconds that it took."""
+
+
+def _reading(topic: str, rows: int) -> Work:
+    return lambda engine: engine.read_s(topic, rows)
+
+
+def _keeping(topic: str, rows: int) -> Work:
+    return lambda engine: engine.keep_s(topic, rows)
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """One row of the report."""
@@ -62,8 +74,8 @@ class PipelineRun:
             topics.fill(address, topic, PARTITIONS, rows, size)
             read = _rate(f"read {size}", f"read a topic of {name} messages, all columns", READ_GOAL)
             keep = _rate(f"keep {size}", f"topic of {name} messages to disk: archive beside Parquet", KEEP_GOAL)
-            self._compare(read, engines, lambda engine, t=topic, n=rows: engine.read_s(t, n), rows, results, tell)
-            self._compare(keep, engines, lambda engine, t=topic, n=rows: engine.keep_s(t, n), rows, results, tell)
+            self._compare(read, engines, _reading(topic, rows), rows, results, tell)
+            self._compare(keep, engines, _keeping(topic, rows), rows, results, tell)
             topics.delete(address, topic)
         self._grow(address, ours, results, tell)
         self._keep_up(address, ours, results, tell)
@@ -72,7 +84,7 @@ class PipelineRun:
         self,
         measure: Measure,
         engines: Mapping[str, Engine],
-        work: Callable[[Engine], float],
+        work: Work,
         rows: int,
         results: Results,
         tell: Tell,

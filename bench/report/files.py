@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import fill
 
 from bench.measure import Results
 from bench.report.plot import draw
 from bench.report.table import BASE, OURS, rows, short
+
+LINE_WIDTH = 120
+"""Of prose in documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +86,11 @@ def _markdown(header: Header, results: Results, targets: Sequence[str]) -> str:
     lines = [
         f"# {header.title}",
         "",
-        f"{header.date}, {header.plan} run. {_cells_hold(results)}; the ratio is",
-        f"Penstock's median to {header.base}'s in the same run. How to read and rerun it: [README](README.md).",
+        fill(
+            f"{header.date}, {header.plan} run. {_cells_hold(results)}; the ratio is Penstock's median to "
+            f"{header.base}'s in the same run. How to read and rerun it: [README](README.md).",
+            LINE_WIDTH,
+        ),
         "",
         "| machine | |",
         "|---|---|",
@@ -101,5 +108,9 @@ def _markdown(header: Header, results: Results, targets: Sequence[str]) -> str:
         cells = " | ".join(row.cells)
         lines.append(f"| {row.label} | {row.unit} | {cells} | {row.ratio}{marks[row.met]} | {row.goal} |")
     if results.notes or results.failures:
-        lines += ["", "Notes:", "", *(f"- {note}" for note in results.notes + results.failures)]
+        lines += ["", "Notes:", ""]
+        lines += [
+            fill(note, LINE_WIDTH, initial_indent="- ", subsequent_indent="  ")
+            for note in results.notes + results.failures
+        ]
     return "\n".join(lines) + "\n"

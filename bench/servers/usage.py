@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 
 def members(pid: int) -> list[psutil.Process]:

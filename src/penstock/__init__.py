@@ -1,7 +1,7 @@
-"""Penstock: a message queue that Kafka clients take for Kafka.
+"""Penstock: a message broker that speaks the Kafka protocol, and its SDK.
 
-What applications use is here under its own name (`penstock.Client`), and is imported when it is first asked for: a
-broker starts without confluent-kafka.
+The public names of the SDK are here (`penstock.Client`). They are imported on first use, so that a broker starts
+without confluent-kafka.
 """
 
 from importlib import import_module
@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.sdk.client import Client as Client
     from penstock.sdk.counters import Counters as Counters
+    from penstock.sdk.dedup.redis_store import RedisStore as RedisStore
+    from penstock.sdk.dedup.sql_store import SqlStore as SqlStore
+    from penstock.sdk.dedup.store import Dedup as Dedup
+    from penstock.sdk.dedup.store import MemoryStore as MemoryStore
     from penstock.sdk.errors import BufferFullError as BufferFullError
     from penstock.sdk.errors import ClientError as ClientError
     from penstock.sdk.errors import ClosedError as ClosedError
@@ -21,32 +25,28 @@ if TYPE_CHECKING:
     from penstock.sdk.errors import SpillError as SpillError
     from penstock.sdk.errors import TopicError as TopicError
     from penstock.sdk.errors import TransactionError as TransactionError
-    from penstock.sdk.hooks import Hooks as Hooks
+    from penstock.sdk.hooks.base import Hooks as Hooks
+    from penstock.sdk.hooks.opentelemetry import OpenTelemetryHooks as OpenTelemetryHooks
+    from penstock.sdk.hooks.prometheus import PrometheusHooks as PrometheusHooks
     from penstock.sdk.message import Message as Message
-    from penstock.sdk.opentelemetry_hooks import OpenTelemetryHooks as OpenTelemetryHooks
     from penstock.sdk.ports import Outgoing as Outgoing
     from penstock.sdk.ports import Receipt as Receipt
-    from penstock.sdk.prometheus_hooks import PrometheusHooks as PrometheusHooks
-    from penstock.sdk.receive.dedup import Dedup as Dedup
-    from penstock.sdk.receive.dedup import MemoryStore as MemoryStore
-    from penstock.sdk.receive.dedup_redis import RedisStore as RedisStore
-    from penstock.sdk.receive.dedup_sql import SqlStore as SqlStore
     from penstock.sdk.receive.retries import Retries as Retries
-    from penstock.sdk.send.sending import Drop as Drop
-    from penstock.sdk.send.sending import Keep as Keep
-    from penstock.sdk.send.sending import Sending as Sending
-    from penstock.sdk.send.sending import Spill as Spill
+    from penstock.sdk.send.sending_options import Drop as Drop
+    from penstock.sdk.send.sending_options import Keep as Keep
+    from penstock.sdk.send.sending_options import Sending as Sending
+    from penstock.sdk.send.sending_options import Spill as Spill
     from penstock.sdk.send.transactions import Transaction as Transaction
-    from penstock.sdk.waiting import WaitingMessage as WaitingMessage
+    from penstock.sdk.timers import WaitingMessage as WaitingMessage
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "client": ("Client",),
     "counters": ("Counters",),
-    "receive.dedup": ("Dedup", "MemoryStore"),
-    "receive.dedup_redis": ("RedisStore",),
-    "receive.dedup_sql": ("SqlStore",),
+    "dedup.store": ("Dedup", "MemoryStore"),
+    "dedup.redis_store": ("RedisStore",),
+    "dedup.sql_store": ("SqlStore",),
     "errors": (
         "BufferFullError",
         "ClientError",
@@ -60,15 +60,15 @@ _HOMES = {
         "TopicError",
         "TransactionError",
     ),
-    "hooks": ("Hooks",),
+    "hooks.base": ("Hooks",),
     "message": ("Message",),
-    "opentelemetry_hooks": ("OpenTelemetryHooks",),
+    "hooks.opentelemetry": ("OpenTelemetryHooks",),
     "ports": ("Outgoing", "Receipt"),
-    "prometheus_hooks": ("PrometheusHooks",),
+    "hooks.prometheus": ("PrometheusHooks",),
     "receive.retries": ("Retries",),
-    "send.sending": ("Drop", "Keep", "Sending", "Spill"),
+    "send.sending_options": ("Drop", "Keep", "Sending", "Spill"),
     "send.transactions": ("Transaction",),
-    "waiting": ("WaitingMessage",),
+    "timers": ("WaitingMessage",),
 }
 _HOME_OF = {name: f"penstock.sdk.{module}" for module, names in _HOMES.items() for name in names}
 
@@ -77,7 +77,12 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'penstock' has no attribute '{name}'")
-    found = globals()[name] = getattr(import_module(home), name)
+    try:
+        found = globals()[name] = getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        from penstock.extras import missing_extra
+
+        raise missing_extra(error, f"penstock.{name}") or error from None
     return found
 
 

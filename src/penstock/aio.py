@@ -1,4 +1,4 @@
-"""Penstock for applications on an event loop: `penstock.aio.Client`."""
+"""The SDK for asyncio applications: `penstock.aio.Client`."""
 
 from penstock.sdk.aio_client import Client
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A lease goes on while the machine is suspended; on Linux CLOCK_MONOTONIC does not."""
+
 
 class Clock(Protocol):
     """Wall time for what people see, monotonic time for durations; both in milliseconds."""
@@ -17,7 +20,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_ms(self) -> float:
-        """Milliseconds on a clock that never goes back."""
+        """Milliseconds on a clock that never goes back, and goes on while the machine is suspended."""
         ...
 
 
@@ -28,7 +31,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> float:
-        return time.monotonic_ns() / 1e6
+        return time.clock_gettime_ns(_STEADY) / 1e6
 
 
 class ManualClock:
@@ -47,3 +50,7 @@ class ManualClock:
     def advance(self, ms: int) -> None:
         self._now_ms += ms
         self._monotonic_ms += ms
+
+    def jump(self, ms: int) -> None:
+        """Somebody has set the wall clock ahead, or back; no time has passed."""
+        self._now_ms += ms

@@ -32,6 +32,10 @@ class DiskFullError(StorageError):
     """No room for a write: nothing was appended, the log stays usable."""
 
 
+class UnsyncedError(StorageError):
+    """A write was appended, and then its sync failed: it may be found again, here or by those who copied it."""
+
+
 class CoordinationError(PenstockError):
     """The coordination tree could not be reached."""
 
@@ -78,6 +82,7 @@ class Code(IntEnum):
     REBALANCE_IN_PROGRESS = 27
     INVALID_COMMIT_OFFSET_SIZE = 28
     TOPIC_AUTHORIZATION_FAILED = 29
+    CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_SASL_MECHANISM = 33
     ILLEGAL_SASL_STATE = 34
@@ -107,6 +112,7 @@ class Code(IntEnum):
     GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
+    LISTENER_NOT_FOUND = 72
     TOPIC_DELETION_DISABLED = 73
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
@@ -124,6 +130,8 @@ class Code(IntEnum):
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
     PRODUCER_FENCED = 90
+    INVALID_UPDATE_VERSION = 95
+    FEATURE_UPDATE_FAILED = 96
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
@@ -153,6 +161,9 @@ def code_of(error: Exception) -> Code:
     """
     if isinstance(error, ApiError):
         return error.code
+    if isinstance(error, UnsyncedError):
+        # The other code says to producers that nothing was written, and they use the sequence numbers again.
+        return Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     if isinstance(error, StorageError):
         return Code.KAFKA_STORAGE_ERROR
     raise error

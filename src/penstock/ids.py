@@ -31,10 +31,31 @@ class TopicPartition(NamedTuple):
         # As the name of a folder, that of a companion must not be longer than that of the log it belongs to.
         return f"{self.topic}{'' if self.topic.endswith(_BESIDE) else '-'}{self.partition}"
 
+    @classmethod
+    def parse(cls, text: str) -> TopicPartition:
+        """The address that is written so; ValueError if none is."""
+        topic, separator, number = text.rpartition(_BESIDE if _BESIDE in text else "-")
+        return cls(topic + separator if separator == _BESIDE else topic, int(number))
+
+
+def broker_client_id(broker: BrokerId) -> str:
+    """The client id of a broker in the requests that it sends to other brokers."""
+    return f"penstock-{broker}"
+
 
 def companion_of(at: TopicPartition) -> TopicPartition:
     """The log beside a partition's own in which delayed records wait: `orders:0` beside `orders-0`."""
     return TopicPartition(at.topic + _BESIDE, at.partition)
+
+
+def is_companion(at: TopicPartition) -> bool:
+    """Whether this is the log beside a partition's own."""
+    return at.topic.endswith(_BESIDE)
+
+
+def main_of(companion: TopicPartition) -> TopicPartition:
+    """The log that a companion is beside."""
+    return TopicPartition(companion.topic.removesuffix(_BESIDE), companion.partition)
 
 
 def stand_in_id(producer_id: int, partition: int) -> int:

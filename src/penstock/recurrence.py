@@ -38,6 +38,10 @@ class Recurrence(Protocol):
         """When it is due again behind both; it was due at `due_ms`."""
         ...
 
+    def first_after(self, after_ms: int, due_ms: int) -> int:
+        """The first of its times behind `after_ms`, which may lie before `due_ms`, another of its times."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Every:
@@ -51,6 +55,9 @@ class Every:
     def next_after(self, due_ms: int, now_ms: int) -> int:
         missed = max(0, now_ms - due_ms) // self.interval_ms
         return due_ms + (missed + 1) * self.interval_ms
+
+    def first_after(self, after_ms: int, due_ms: int) -> int:
+        return due_ms - (due_ms - after_ms - 1) // self.interval_ms * self.interval_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,9 @@ class Cron:
 
     def next_after(self, due_ms: int, now_ms: int) -> int:
         return self._after(max(due_ms, now_ms))
+
+    def first_after(self, after_ms: int, due_ms: int) -> int:
+        return self._after(after_ms)
 
     def _after(self, after_ms: int) -> int:
         after = _EPOCH + timedelta(milliseconds=after_ms)

@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 
-from aiokafka.record.default_records import DefaultRecordBatch  # type: ignore[import-untyped]
+from aiokafka.record.default_records import DefaultRecordBatch
 from bench.client.amqp import AmqpPublisher, Frames, method
 from bench.client.raw import RawSubscriber
 from bench.client.wire import one_record_batch

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 from bench.cases.recovery import Recovery
 from bench.client.pulse import longest_gaps_s

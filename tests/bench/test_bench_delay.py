@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 from bench.delay.clients import Received
 from bench.delay.run import DelayRun

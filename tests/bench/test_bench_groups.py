@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,12 @@ def test_answers_cut_anywhere_are_handed_over_whole_and_in_order() -> None:
     ours, theirs = socket.socketpair()
     line = Line(ours)
     seen: list[tuple[int, bytes]] = []
+
+    def note(number: int, body: memoryview) -> None:
+        seen.append((number, bytes(body)))
+
     for number in range(3):
-        line.send(b"ask", lambda body, number=number: seen.append((number, bytes(body))))
+        line.send(b"ask", partial(note, number))
     stream = frame(b"first") + frame(b"") + frame(b"third")
     for at in range(len(stream)):
         theirs.sendall(stream[at : at + 1])

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent

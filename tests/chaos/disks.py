@@ -114,5 +114,5 @@ class Disks:
 
     def _resize(self, number: int, size: str) -> bool:
         """False if there is more on it by now."""
-        command = ["mount", "-o", f"remount,size={size}", self._data(number)]
+        command = ["mount", "-o", f"remount,size={size}", str(self._data(number))]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -36,8 +36,10 @@ from transactions.exactly_once import (
     read_inputs,
 )
 
+from .observers import EndObserver, RackReader
 from .report import Report
 
+RACKS = ("a", "b", "c")
 _BEAT_S = 0.1
 _PATIENCE_S = 120.0
 _LEDGER_PARTITIONS = 6
@@ -70,8 +72,7 @@ class KafkaPythonPulse(Pulse):
     def _send(self, producer: Any, number: int, partition: int) -> None:
         def acknowledged(place: Any) -> None:
             # -1 is what this client says of what it had sent before.
-            self._acked[number] = (partition, place.offset if place.offset >= 0 else None)
-            self._acked_at[partition].append(time.monotonic())
+            self._acknowledged(number, partition, place.offset if place.offset >= 0 else None)
 
         try:
             sent = producer.send(self._topic, str(number).encode(), partition=partition)
@@ -168,6 +169,16 @@ class Load:
         self._workshop = self._held.enter_context(Workshop(self._cluster, self._folder, self._seed))
         for name in _WORKERS:
             self._workshop.start(name)
+        sizes |= dict.fromkeys(self._crews, _LEDGER_PARTITIONS)
+        self._ends = EndObserver(
+            self._cluster, sizes, lambda: {topic: dict(pulse.ends) for topic, pulse in self.pulses.items()}
+        )
+        self._ends.start()
+        self._held.callback(self._ends.stop)
+        self._rack_readers = [RackReader(kafka, "ledger", _LEDGER_PARTITIONS, rack) for rack in RACKS]
+        for reader in self._rack_readers:
+            reader.start()
+            self._held.callback(reader.stop)
         self._nurse = Nurse(self._workshop)
         self._nurse.start()
         self._held.callback(self._nurse.stop)
@@ -202,6 +213,7 @@ class Load:
             report.failed += [f"{topic}: {failure}" for failure in pulse.failed]
             for at in pulse.acknowledged_at:
                 report.note_gaps(f"a partition of {topic} for its producer", at)
+        self._finish_observing(report)
         for crew in self.crews:
             try:
                 crew.finish(_PATIENCE_S)
@@ -214,6 +226,18 @@ class Load:
         report.committed, report.aborted = len(set(passage.audited)), len(passage.aborted)
         committed_at = (event["at_ns"] for event in self._workshop.events() if event["kind"] == "committed")
         report.note_gaps("transactions", sorted(int(at_ns) / 1e9 for at_ns in committed_at))
+
+    def _finish_observing(self, report: Report) -> None:
+        found = self.pulses["ledger"].found
+        for reader in self._rack_readers:
+            reader.wait_for_all(found, _PATIENCE_S)
+            reader.stop()
+            reader.compare(found)
+            report.follower_violations += reader.violations
+            report.follower_reads += reader.from_followers
+            report.hung_clients += reader.hung_clients
+        self._ends.stop()
+        report.ends_told, report.ends_gone_back = self._ends.answers, self._ends.violations
 
     def _judge_group(self, crew: Crew, report: Report) -> None:
         history = crew.history()

@@ -35,6 +35,18 @@ class Report:
     """Messages that went through a transaction."""
     committed: int = 0
     aborted: int = 0
+    ends_told: int = 0
+    """Answers to ListOffsets, of all brokers."""
+    hung_zookeepers: int = 0
+    """How often ZooKeeper itself stood still after a fault and had to be restarted."""
+    hung_clients: int = 0
+    """How often the client library of a reader stood still inside and had to be replaced."""
+    ends_gone_back: list[str] = field(default_factory=list)
+    """Answers below what was acknowledged or told before."""
+    follower_reads: int = 0
+    """How often a client was seen to read from a follower."""
+    follower_violations: list[str] = field(default_factory=list)
+    """What readers of followers saw that is not so."""
     complaints: list[str] = field(default_factory=list)
     """Lines of the brokers' logs that nobody expects."""
     stuck: str = ""
@@ -44,7 +56,10 @@ class Report:
     def is_good(self) -> bool:
         is_judged = bool(self.tallies) and self.passage is not None and not self.stuck
         is_kept = all(tally.is_good for tally in self.tallies.values()) and self.passage == Verdict()
-        return is_judged and is_kept and not self.failed and not self.group_faults and not self.complaints
+        is_steady = not self.ends_gone_back and not self.follower_violations
+        was_observed = self.ends_told > 0 and self.follower_reads > 0
+        has_failures = self.failed or self.group_faults or self.complaints
+        return is_judged and is_kept and is_steady and was_observed and not has_failures
 
     def note_gaps(self, what: str, moments: Sequence[float]) -> None:
         """Moments at which something went on, in order. The cause is the first that was done in the gap, else the last
@@ -65,6 +80,10 @@ class Report:
             *(f"  {count:3}  {fault}" for fault, count in sorted(self.faults.items())),
             *(f"  left out, {fault}: {why}" for fault, why in self.left_out.items()),
         ]
+        if self.hung_zookeepers:
+            lines.append(f"ZooKeeper itself stood still and was restarted: {self.hung_zookeepers} times")
+        if self.hung_clients:
+            lines.append(f"a reader's librdkafka itself stood still and was replaced: {self.hung_clients} times")
         if self.stuck:
             return "\n".join([*lines, f"STUCK: {self.stuck}", *self.complaints[:_SHOWN]])
         for topic, tally in self.tallies.items():
@@ -76,12 +95,16 @@ class Report:
         lines += [
             f"groups: seen {self.seen_by_groups}, faults {len(self.group_faults)}",
             f"transactions: committed {self.committed}, aborted {self.aborted}, messages {self.passed}, {self.passage}",
+            f"ends told {self.ends_told}, gone back {len(self.ends_gone_back)};"
+            f" read from followers {self.follower_reads} times, wrongly {len(self.follower_violations)}",
             f"all: messages {self._messages}, lost {self._sum('lost')}, doubled {self._sum('doubled')},"
             f" out of order {self._sum('out_of_order')}, failed at the producer {len(self.failed)}",
             *(f"longest unavailability of {what}: {gap:.1f} s ({why})" for what, (gap, why) in self.gaps.items()),
             *(example for tally in self.tallies.values() for example in tally.examples),
             *self.failed[:_SHOWN],
             *self.group_faults[:_SHOWN],
+            *self.ends_gone_back[:_SHOWN],
+            *self.follower_violations[:_SHOWN],
             *self.complaints[:_SHOWN],
         ]
         return "\n".join(lines)

@@ -15,7 +15,7 @@ from support.zookeeper import Ensemble, ZooKeeperProcess
 
 from .disks import Disks
 from .faults import Saboteur
-from .load import Load
+from .load import RACKS, Load
 from .report import Report
 
 SETTINGS = {
@@ -43,21 +43,28 @@ def run(
     brokers: int = 3,
     zookeepers: int = 3,
     only: Sequence[str] = (),
+    overlap: int = 3,
     is_small: bool = False,
     says: bool = False,
 ) -> Report:
-    """At least one fault is injected; none begins after `seconds`. What does not come back is in the report."""
+    """At least one fault is injected; none begins after `seconds`. At most `overlap` happen at a time. What does not
+    come back is in the report.
+    """
     report = Report(seed, brokers, zookeepers)
     with ExitStack() as held:
         members = _started(folder / "zookeeper", zookeepers, held)
         disks = held.enter_context(Disks(folder))
         coordinator = ",".join(member.address for member in members) + "/chaos"
-        settings = {**SETTINGS, "cluster.lease_ms": int(lease_s * 1000)}
-        cluster = Cluster(folder, coordinator, size=brokers, settings=settings, gates=True, env=disks.prepare)
+        # A broker may be started while ZooKeeper is away, and on a busy machine that lasts.
+        settings = {**SETTINGS, "cluster.lease_ms": int(lease_s * 1000), "cluster.connect_timeout_ms": 120_000}
+        racks = [RACKS[number % len(RACKS)] for number in range(brokers)]
+        cluster = Cluster(
+            folder, coordinator, size=brokers, settings=settings, racks=racks, gates=True, env=disks.prepare
+        )
         held.enter_context(cluster)
         report.left_out = disks.missing
         load = held.enter_context(Load(cluster, folder, seed, is_small=is_small))
-        saboteur = Saboteur(cluster, members, disks, lease_s, random.Random(seed), only)
+        saboteur = Saboteur(cluster, members, disks, lease_s, random.Random(seed), only, overlap)
         try:
             _hurt(cluster, saboteur, load, seconds, report, says)
             load.finish(report)
@@ -66,7 +73,7 @@ def run(
         except AssertionError as error:
             report.stuck = f"{error} (after {report.strikes[-1][1] if report.strikes else 'the start'})"
             print(cluster.logs, file=sys.stderr)
-        report.complaints = _complaints(cluster)
+        report.complaints = cluster.complaints
         if not report.is_good:
             disks.keep()
     return report
@@ -93,6 +100,7 @@ def _hurt(cluster: Cluster, saboteur: Saboteur, load: Load, seconds: float, repo
         report.strikes.append((struck, what))
         report.faults.update(map(str, plan.faults))
         plan.strike()
+        report.hung_zookeepers = saboteur.hung_zookeepers
         healed = time.monotonic()
         slowest = load.wait_until_it_goes_on()
         goes_on = time.monotonic()
@@ -105,12 +113,3 @@ def _hurt(cluster: Cluster, saboteur: Saboteur, load: Load, seconds: float, repo
                 f" whole {time.monotonic() - healed:.1f} s later, longest gap {gaps}",
                 flush=True,
             )
-
-
-def _complaints(cluster: Cluster) -> list[str]:
-    return [
-        f"broker {number}: {line}"
-        for number, broker in cluster.brokers.items()
-        for line in broker.log.splitlines()
-        if "Traceback" in line or " CRITICAL " in line
-    ]

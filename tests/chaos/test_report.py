@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from chaos.observers import Floors, RackReader
 from chaos.report import Report
 from support.exactly_once import Output, Passage, Verdict, judge
 from support.pulse import Tally, tally
@@ -15,7 +16,15 @@ _KEPT = Tally(acknowledged=10, lost=0, moved=0, doubled=0, out_of_order=0, unpla
 
 
 def judged() -> Report:
-    return Report(seed=1, brokers=3, zookeepers=3, tallies={"ledger": _KEPT}, passage=Verdict())
+    return Report(
+        seed=1,
+        brokers=3,
+        zookeepers=3,
+        tallies={"ledger": _KEPT},
+        passage=Verdict(),
+        ends_told=10,
+        follower_reads=10,
+    )
 
 
 def test_a_run_in_which_all_was_kept_is_good() -> None:
@@ -36,6 +45,10 @@ def test_a_run_in_which_all_was_kept_is_good() -> None:
         lambda report: report.failed.append("7: timed out"),
         lambda report: report.group_faults.append("skipped: 0@7 was never seen"),
         lambda report: report.complaints.append("broker 1: Traceback"),
+        lambda report: report.ends_gone_back.append("broker 1 told 7 as the end of ledger-0"),
+        lambda report: report.follower_violations.append("the reader in rack a read ledger-0@9"),
+        lambda report: setattr(report, "ends_told", 0),
+        lambda report: setattr(report, "follower_reads", 0),
     ],
 )
 def test_one_thing_that_is_wrong_or_not_judged_makes_it_bad(spoil: Callable[[Report], object]) -> None:
@@ -77,3 +90,39 @@ def test_the_output_of_transactions_is_doubled_only_where_their_input_is_not() -
     passage.inputs = {0: [1, 2]}
     passage.offsets = {0: 2}
     assert judge(passage) == Verdict(doubled=1)
+
+
+END = ("ledger", 0, 0)
+
+
+def test_an_end_below_what_was_told_or_acknowledged_before_it_was_asked_for_has_gone_back() -> None:
+    floors = Floors()
+    floors.acknowledged("ledger", {0: 5})
+    asked = floors.now()
+    floors.told(1, asked, END, 7)
+    floors.told(2, asked, END, 5)  # asked for before the other answer was there
+    assert floors.violations == []
+    floors.told(2, floors.now(), END, 6)
+    assert len(floors.violations) == 1
+    floors.acknowledged("ledger", {0: 9})
+    floors.told(1, floors.now(), ("ledger", 0, 1), 8)
+    assert len(floors.violations) == 2
+
+
+@pytest.mark.parametrize(
+    ("read", "violations"),
+    [
+        ([(0, 0, 1), (0, 1, 2)], 0),
+        ([(0, 0, 1), (0, 1, 3)], 1),
+        ([(0, 0, 1), (0, 0, 1), (0, 1, 2)], 1),
+        ([(0, 0, 1), (0, 2, 3)], 2),
+    ],
+)
+def test_a_reader_of_followers_must_read_what_leaders_have_once_and_without_gaps(
+    read: list[tuple[int, int, int]], violations: int
+) -> None:
+    reader = RackReader("nowhere", "ledger", 1, "a")
+    for partition, offset, number in read:
+        reader.note(partition, offset, number)
+    reader.compare([(0, 0, 1), (0, 1, 2)])
+    assert len(reader.violations) == violations

@@ -9,10 +9,11 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from penstock.sdk.topic_names import retry_topic
 from support.broker_process import BrokerProcess
 from support.commands import complaint, said, told
 from support.confluent import join_without_reading, read, send
-from support.programs import PENSTOCK, run
+from support.programs import PENSTOCK, in_terminal, run
 from support.waiting import until
 
 Penstock = Callable[..., CompletedProcess[bytes]]
@@ -37,7 +38,8 @@ def group(broker: BrokerProcess, admin: AdminClient, topic: str) -> str:
 
 
 @pytest.fixture
-def member(broker: BrokerProcess, group: str) -> Iterator[Consumer]:
+def joined(broker: BrokerProcess, group: str) -> Iterator[tuple[Consumer, list[list[TopicPartition]]]]:
+    """A member, and the assignments that it has had."""
     settings = {
         "bootstrap.servers": broker.kafka,
         "group.id": group,
@@ -46,9 +48,13 @@ def member(broker: BrokerProcess, group: str) -> Iterator[Consumer]:
         "heartbeat.interval.ms": 200,
     }
     consumer = Consumer(settings)
-    join_without_reading(consumer, group)
-    yield consumer
+    yield consumer, join_without_reading(consumer, group)
     consumer.close()
+
+
+@pytest.fixture
+def member(joined: tuple[Consumer, list[list[TopicPartition]]]) -> Consumer:
+    return joined[0]
 
 
 def offsets(admin: AdminClient, group: str) -> list[int]:
@@ -70,7 +76,7 @@ def test_a_group_without_members_is_described(penstock: Penstock, group: str) ->
     ]
     text = said(penstock("describe", group))
     assert f"group {group}: empty, no members" in text
-    assert "lag of all: 2" in text
+    assert "total lag: 2" in text
 
 
 def test_a_group_with_members_is_described(penstock: Penstock, group: str, member: Consumer) -> None:
@@ -114,7 +120,7 @@ def test_offsets_are_set(
     dry = told(penstock("reset", group, *arguments, "--dry-run", "--json"))
     assert dry["changed"] is False
     assert offsets(admin, group) == [3, 0]
-    done = told(penstock("reset", group, *arguments, "--json"))
+    done = told(penstock("reset", group, *arguments, "--yes", "--json"))
     assert done["changed"] is True
     assert done["offsets"] == dry["offsets"]
     assert offsets(admin, group) == expected
@@ -122,19 +128,80 @@ def test_offsets_are_set(
 
 def test_what_was_set_is_shown(penstock: Penstock, group: str) -> None:
     assert "nothing was changed" in said(penstock("reset", group, "--to-earliest", "--dry-run"))
-    assert f"group {group} goes on from there" in said(penstock("reset", group, "--to-earliest"))
+    assert f"group {group} continues from there" in said(penstock("reset", group, "--to-earliest", "--yes"))
+
+
+def test_what_is_handled_again_and_what_is_skipped_is_shown(penstock: Penstock, group: str) -> None:
+    back = said(penstock("reset", group, "--to-earliest", "--dry-run"))
+    assert f"{group}: up to 3 messages will be handled again\n" in back
+    forth = said(penstock("reset", group, "--to-latest", "--dry-run"))
+    assert f"{group}: up to 2 messages will be skipped\n" in forth
+    told_so = told(penstock("reset", group, "--to-earliest", "--dry-run", "--json"))
+    assert told_so["topics"] == {group: {"repeated": 3, "skipped": 0}}
+
+
+def test_nothing_is_set_where_nobody_can_be_asked(penstock: Penstock, admin: AdminClient, group: str) -> None:
+    done = penstock("reset", group, "--to-earliest")
+    assert done.returncode == 1
+    assert b"nothing was changed: not a terminal" in done.stderr and b"--yes" in done.stderr
+    assert b"up to 3 messages will be handled again" in done.stdout
+    assert offsets(admin, group) == [3, 0]
+
+
+@pytest.mark.parametrize(("answer", "expected"), [("y", [0, 0]), ("n", [3, 0])])
+def test_in_a_terminal_it_is_asked_first(
+    broker: BrokerProcess, admin: AdminClient, group: str, answer: str, expected: list[int]
+) -> None:
+    """What will be handled again is there to be read before the answer."""
+    code, screen = in_terminal([PENSTOCK, "group", "reset", group, "--to-earliest", "-b", broker.kafka], f"{answer}\n")
+    assert screen.index("up to 3 messages will be handled again") < screen.index(f"Reset the offsets of group {group}?")
+    assert (code == 0) == (answer == "y")
+    assert ("nothing was changed" in screen) == (answer == "n")
+    assert offsets(admin, group) == expected
+
+
+def test_retries_and_dead_letters_are_left_out_unless_asked_for(
+    penstock: Penstock, broker: BrokerProcess, admin: AdminClient, group: str
+) -> None:
+    """What has failed, and was done since, would be done twice."""
+    retries = [retry_topic(group, group), f"{group}.retry", f"{group}.dead"]
+    for name in retries:
+        admin.create_topics([NewTopic(name, 1, 1)])[name].result()
+        send(broker, name, [b"1", b"2"])
+        places = [TopicPartition(name, 0, 2)]
+        admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])[group].result()
+    done = told(penstock("reset", group, "--to-earliest", "--yes", "--json"))
+    assert {each["topic"] for each in done["offsets"]} == {group}
+    assert done["left_out"] == sorted(retries)
+    text = said(penstock("reset", group, "--to-earliest", "--dry-run"))
+    for name in retries:
+        assert f"{name} is left out, so that failed work is not repeated; --include-retries resets it too\n" in text
+    everything = told(penstock("reset", group, "--to-earliest", "--include-retries", "--dry-run", "--json"))
+    assert everything["left_out"] == []
+    assert everything["topics"][retries[0]] == {"repeated": 2, "skipped": 0}
+    named = told(penstock("reset", group, "--to-earliest", "--topic", retries[0], "--dry-run", "--json"))
+    assert named["topics"] == {retries[0]: {"repeated": 2, "skipped": 0}}
+
+
+def test_a_group_that_has_read_nothing_but_retries_says_so(
+    penstock: Penstock, broker: BrokerProcess, admin: AdminClient, topic: str
+) -> None:
+    send(broker, f"{topic}.retry", [b"1"])
+    places = [TopicPartition(f"{topic}.retry", 0, 1)]
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(topic, places)])[topic].result()
+    assert "pass --include-retries to reset those" in complaint(penstock("reset", topic, "--to-earliest", "--yes"))
 
 
 def test_a_new_group_is_made_by_setting_its_offsets(penstock: Penstock, admin: AdminClient, group: str) -> None:
     assert "--topic" in complaint(penstock("reset", f"{group}-new", "--to-latest"))
-    said(penstock("reset", f"{group}-new", "--to-latest", "--topic", group))
+    said(penstock("reset", f"{group}-new", "--to-latest", "--topic", group, "--yes"))
     assert offsets(admin, f"{group}-new") == [5, 0]
 
 
 def test_offsets_of_a_group_with_members_are_set_only_when_that_is_meant(
     penstock: Penstock, admin: AdminClient, group: str, member: Consumer
 ) -> None:
-    assert "--yes" in complaint(penstock("reset", group, "--to-earliest"))
+    assert b"--yes" in penstock("reset", group, "--to-earliest").stderr
     said_dry = said(penstock("reset", group, "--to-earliest", "--dry-run"))
     assert "nothing was changed; 1 member would be fenced" in said_dry
     assert offsets(admin, group) == [3, 0]
@@ -160,12 +227,12 @@ def test_members_that_run_go_on_from_the_offsets_that_were_set(
 
 
 def test_members_that_run_go_on_from_the_end(
-    penstock: Penstock, broker: BrokerProcess, group: str, member: Consumer
+    penstock: Penstock, broker: BrokerProcess, group: str, joined: tuple[Consumer, list[list[TopicPartition]]]
 ) -> None:
+    member, assignments = joined
     said_so = said(penstock("reset", group, "--to-latest", "--yes"))
-    assert f"1 member fenced: group {group} goes on from there when they are back" in said_so
-    until(lambda: member.poll(0.05) is None and not member.assignment(), "the member has lost its partitions")
-    until(lambda: member.poll(0.05) is None and member.assignment(), "the member is back")
+    assert f"1 member fenced; group {group} continues from there once members rejoin" in said_so
+    until(lambda: member.poll(0.05) is None and len(assignments) > 1, "the member has lost its partitions and is back")
     send(broker, group, [b"6"])
     assert [message.value() for message in read(member, 1)] == [b"6"]
 
@@ -185,7 +252,7 @@ def test_a_group_is_paused_and_resumed(penstock: Penstock, group: str, member: C
 def test_a_topic_of_a_group_is_paused_and_resumed(penstock: Penstock, group: str) -> None:
     assert said(penstock("pause", group, "--topic", group)) == f"group {group} receives nothing of {group}\n"
     assert f"group {group}: empty, no members, paused: {group}\n" in said(penstock("describe", group))
-    assert "is not paused; these are" in complaint(penstock("resume", group, "--topic", "other"))
+    assert "is not paused; paused are" in complaint(penstock("resume", group, "--topic", "other"))
     assert said(penstock("resume", group, "--topic", group)) == f"group {group} receives everything\n"
     assert f"group {group} is not paused" in complaint(penstock("resume", group))
 
@@ -200,8 +267,10 @@ def test_all_of_a_group_is_resumed_at_once(penstock: Penstock, group: str) -> No
 def test_a_group_is_paused_before_its_first_start(penstock: Penstock, group: str) -> None:
     done = penstock("pause", f"{group}-new")
     assert done.returncode == 0
-    assert f"there is no group {group}-new yet: the pause waits for it" in done.stderr.decode()
-    assert f"there is no group {group}-new yet; it is paused" in complaint(penstock("describe", f"{group}-new"))
+    assert f"group {group}-new does not exist yet; it will start paused" in done.stderr.decode()
+    assert f"group {group}-new does not exist yet; it will start paused" in complaint(
+        penstock("describe", f"{group}-new")
+    )
     assert said(penstock("resume", f"{group}-new")) == f"group {group}-new receives everything\n"
     assert f"there is no group {group}-new; did you mean {group}?" in complaint(penstock("resume", f"{group}-new"))
 

@@ -33,12 +33,12 @@ def test_partitions_are_retired_and_shown_as_such(broker: BrokerProcess, penstoc
     assert said(penstock("topic", "retire-partitions", topic, "--partitions", "3,4")) == (
         f"{topic}: new messages for partition 3 go to partition 0\n"
         f"{topic}: new messages for partition 4 go to partition 1\n"
-        f"what is in them can be read as before; see: topic describe {topic}\n"
+        f"consumers still read their records; see: penstock topic describe {topic}\n"
     )
     penstock("send", topic, "three", "--partition", "4")
     described = said(penstock("topic", "describe", topic))
     assert "partition 3 is retired: new messages go to 0\n" in described
-    assert f"partition 4 is retired: new messages go to 1; not read to the end by {topic}\n" in described
+    assert f"partition 4 is retired: new messages go to 1; unread by {topic}\n" in described
     (as_json,) = told(penstock("topic", "describe", topic, "--json"))
     shown = [(each["latest"], each["successor"], each["behind"]) for each in as_json["partitions"]]
     assert shown == [(0, None, []), (1, None, []), (0, None, []), (0, 0, []), (2, 1, [topic])]

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.commands import complaint
 from support.host import Host, is_gone
 from support.programs import PENSTOCK, run
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 from support.zookeeper import ZooKeeperProcess
 
 NewHost = Callable[..., Host]
@@ -76,7 +76,7 @@ def test_a_killed_broker_comes_back_with_all_that_was_acknowledged_and_all_stop_
         producer.poll(0)
         if number == MESSAGES // 2:
             os.kill(before[2], signal.SIGKILL)
-    until(lambda: 'process serves again name="broker 2"' in host.log, "broker 2 is back")
+    until(lambda: 'process is ready again name="broker 2"' in host.log, "broker 2 is back")
     assert producer.flush(30) == 0
     assert len(acknowledged) == MESSAGES
 
@@ -92,6 +92,21 @@ def test_a_killed_broker_comes_back_with_all_that_was_acknowledged_and_all_stop_
     assert host.said("stopping") == [3, 2, 1]
     assert sorted(host.said("stopped")) == [1, 2, 3]
     assert ended_well(host)
+
+
+def test_the_supervisor_tells_systemd_of_its_brokers_and_they_do_not(new_host: NewHost, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(PATIENCE_S)
+        told = {"NOTIFY_SOCKET": systemd.getsockname(), "WATCHDOG_USEC": "200000"}
+        host = new_host(2, env=told).wait_until_ready()
+        ready = systemd.recv(1000).decode()
+        assert "READY=1" in ready and "2 brokers" in ready
+        assert systemd.recv(1000) == b"WATCHDOG=1"
+        for pid in host.pids().values():
+            assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
+        host.signal(signal.SIGTERM)
+        assert host.wait() == 0
 
 
 def test_brokers_do_not_outlive_their_supervisor(new_host: NewHost, tmp_path: Path) -> None:
@@ -113,7 +128,7 @@ def test_a_second_ctrl_c_kills_what_does_not_stop(new_host: NewHost) -> None:
     pids = host.pids()
     os.kill(pids[2], signal.SIGSTOP)
     host.signal(signal.SIGINT)
-    until(lambda: "cli.supervisor  stopping" in host.log, "the supervisor is stopping")
+    until(lambda: "cli.serve.supervisor  stopping" in host.log, "the supervisor is stopping")
     host.signal(signal.SIGINT)
     assert host.wait() == 1
     assert all(map(is_gone, pids.values()))
@@ -125,7 +140,7 @@ def test_a_broker_that_cannot_start_at_all_is_not_tried_again(new_host: NewHost)
         assert host.wait() == 1
     assert f"broker.listen = '127.0.0.1:{host.port + 1}' cannot be listened on" in host.log
     assert "penstock: broker 2 could not start: ended with status 1\n" in host.log
-    assert "started again" not in host.log
+    assert "restarting it" not in host.log
     assert host.output == ""
 
 
@@ -148,7 +163,7 @@ def _read(host: Host) -> list[bytes]:
     def all_read() -> bool:
         for message in consumer.consume(MESSAGES, timeout=0.5):
             assert message.error() is None
-            found.append(message.value())
+            found.append(message.value() or b"")
         ends = [consumer.get_watermark_offsets(TopicPartition(TOPIC, each))[1] for each in range(PARTITIONS)]
         return len(found) >= sum(ends)
 

@@ -55,7 +55,7 @@ def test_a_broker_that_waits_for_its_cluster_can_be_stopped(tmp_path: Path) -> N
         process.terminate()
         _, said = process.communicate(timeout=30)
     assert process.returncode == 0
-    assert b"stopped before it was ready" in said
+    assert b"stopped before the broker was ready" in said
 
 
 def test_the_welcome_names_what_can_be_tried(broker: BrokerProcess) -> None:
@@ -147,7 +147,7 @@ def test_config_shows_values_with_their_origin(tmp_path: Path) -> None:
 def test_config_check_judges_a_file(tmp_path: Path) -> None:
     file = tmp_path / "penstock.toml"
     file.write_text("[limits]\nconnections = 5\n")
-    assert run([PENSTOCK, "config", "check", str(file)]).stdout.decode() == f"{file} is right: 1 setting\n"
+    assert run([PENSTOCK, "config", "check", str(file)]).stdout.decode() == f"{file} is valid: 1 setting\n"
     file.write_text("[limits]\nconnections = 'many'\n")
     assert "limits.connections" in complaint(run([PENSTOCK, "config", "check", str(file)]))
     file.write_text("[limits\n")

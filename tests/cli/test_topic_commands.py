@@ -40,13 +40,15 @@ def test_a_topic_is_created_listed_and_described(penstock: Penstock, topic: str)
 
 
 def test_the_broker_decides_what_is_not_said(penstock: Penstock, topic: str) -> None:
-    assert told(penstock("topic", "create", topic, "--json")) == {"topic": topic, "created": True, "partitions": 1}
+    made = {"topic": topic, "created": True, "partitions": 1, "replication_factor": 1}
+    assert told(penstock("topic", "create", topic, "--json")) == made
 
 
 def test_creating_twice_fails_unless_that_is_fine(penstock: Penstock, topic: str) -> None:
     said(penstock("topic", "create", topic))
-    assert "already exists" in complaint(penstock("topic", "create", topic))
-    assert "there is already topic" in said(penstock("topic", "create", topic, "--if-not-exists"))
+    text = complaint(penstock("topic", "create", topic, "--partitions", "7"))
+    assert f"topic {topic} already exists (1 partition); nothing was changed" in text
+    assert "topic exists already" in said(penstock("topic", "create", topic, "--if-not-exists"))
 
 
 @pytest.mark.parametrize(
@@ -56,10 +58,58 @@ def test_creating_twice_fails_unless_that_is_fine(penstock: Penstock, topic: str
         (["fine", "-c", "retention.msec=1"], "retention.ms"),
         (["fine", "-c", "retention.ms=soon"], "retention.ms"),
         (["fine", "--partitions", "20000"], "limits.partitions_per_topic"),
+        (["fine", "--replication-factor", "3"], "1 broker(s) can take replicas; alive are 1: ask for fewer replicas"),
+        (["fine", "--replica-assignment", "1,7"], "broker 7, but no such broker is registered"),
+        (["__consumer_offsets"], "is internal"),
+        (["__transaction_state", "--replication-factor", "1"], "nothing was created"),
     ],
 )
 def test_what_cannot_be_created_says_why(penstock: Penstock, arguments: list[str], word: str) -> None:
     assert word in complaint(penstock("topic", "create", *arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--replication-factor", "0"], "--replication-factor"),
+        (["--replication-factor", "100000"], "--replication-factor"),
+        (["--replica-assignment", "1:x"], "1:2:3"),
+        (["--replica-assignment", "1,"], "partition 1"),
+        (["--replica-assignment", "1:1"], "names a broker twice"),
+        (["--replica-assignment", "1:2,1"], "partition 1 has 1 replicas, partition 0 has 2"),
+        (["--replica-assignment", "1", "--partitions", "1"], "--partitions"),
+        (["--replica-assignment", "1", "--replication-factor", "1"], "--replication-factor"),
+    ],
+)
+def test_a_placement_that_means_nothing_is_refused_before_anybody_is_asked(arguments: list[str], word: str) -> None:
+    assert word in complaint(run([PENSTOCK, "topic", "create", "fine", *arguments, "-b", "127.0.0.1:1"]), code=2)
+
+
+def test_a_topic_is_placed_as_it_is_asked_for_and_described_with_its_replicas(penstock: Penstock, topic: str) -> None:
+    said(penstock("topic", "create", topic, "--replica-assignment", "1,1"))
+    described = said(penstock("topic", "describe", topic)).splitlines()
+    assert described[0] == f"topic {topic}: 2 partitions"
+    headings = "PARTITION LEADER REPLICAS IN SYNC OFFLINE STATE EARLIEST LATEST RECORDS"
+    assert described[1].split() == headings.split()
+    assert [line.split() for line in described[2:4]] == [[n, "1", "1", "1", "-", "ok", "0", "0", "0"] for n in "01"]
+    (as_json,) = told(penstock("topic", "describe", topic, "--json"))
+    assert as_json["partitions"][1] == {
+        "partition": 1,
+        "leader": 1,
+        "replicas": [1],
+        "isr": [1],
+        "offline_replicas": [],
+        "state": "ok",
+        "error": None,
+        "earliest": 0,
+        "latest": 0,
+        "records": 0,
+        "successor": None,
+        "behind": [],
+    }
+    assert said(penstock("topic", "describe", "--under-replicated-partitions")) == "no partition is under-replicated\n"
+    assert told(penstock("topic", "describe", topic, "--unavailable-partitions", "--json")) == []
+    assert "name a topic" in complaint(penstock("topic", "describe"), code=2)
 
 
 @pytest.mark.parametrize("command", [["create", "fine", "-p"], ["add-partitions", "fine", "--total"]])
@@ -76,7 +126,7 @@ def test_settings_are_altered_and_returned_to_their_default(penstock: Penstock, 
         "retention.ms": "1000",
         "segment.bytes": "4096",
     }
-    assert "is back to its default" in said(penstock("topic", "alter", topic, "--unset", "retention.ms"))
+    assert "is reset to its default" in said(penstock("topic", "alter", topic, "--unset", "retention.ms"))
     (described,) = told(penstock("topic", "describe", topic, "--json"))
     assert [each["key"] for each in described["settings"]] == ["segment.bytes"]
     assert "retention.ms" in complaint(penstock("topic", "alter", topic, "--set", "retention.msec=1"))
@@ -85,7 +135,7 @@ def test_settings_are_altered_and_returned_to_their_default(penstock: Penstock, 
 
 def test_partitions_are_added_and_never_taken_away(penstock: Penstock, topic: str) -> None:
     said(penstock("topic", "create", topic, "--partitions", "2"))
-    assert "has 5 partitions, before it had 2" in said(penstock("topic", "add-partitions", topic, "--total", "5"))
+    assert "has 5 partitions now, 2 before" in said(penstock("topic", "add-partitions", topic, "--total", "5"))
     assert told(penstock("topic", "add-partitions", topic, "--add", "1", "--json"))["partitions"] == 6
     complaint(penstock("topic", "add-partitions", topic, "--total", "3"))
     complaint(penstock("topic", "add-partitions", topic), code=2)
@@ -117,7 +167,7 @@ def test_without_a_broker_the_command_says_how_to_start_one() -> None:
 
 def test_something_that_is_no_broker_is_recognised(broker: BrokerProcess) -> None:
     # The HTTP side takes connections and answers, but not as a broker does.
-    assert "does not answer as a broker" in complaint(run([PENSTOCK, "topic", "list", "-b", broker.http]))
+    assert f"no broker answers at {broker.http}" in complaint(run([PENSTOCK, "topic", "list", "-b", broker.http]))
 
 
 def test_the_broker_may_be_named_in_the_environment_or_before_the_command(broker: BrokerProcess, topic: str) -> None:

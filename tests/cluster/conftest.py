@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.cluster.zookeeper import ZooKeeperCoordination
+from penstock.cluster.coordination.contract import Coordination, Create
+from penstock.cluster.coordination.zookeeper import ZooKeeperCoordination
 from penstock.errors import ConflictError, CoordinationError
 from support.waiting import PATIENCE_S
 from support.zookeeper import TICK_MS, Ensemble, ZooKeeperProcess
@@ -23,11 +24,35 @@ SESSION_MS = 3_000
 
 T = TypeVar("T")
 
-Connect = Callable[..., Awaitable[ZooKeeperCoordination]]
-Join = Callable[..., Awaitable[Member]]
+Connect = Callable[..., Coroutine[Any, Any, ZooKeeperCoordination]]
+Join = Callable[..., Coroutine[Any, Any, Member]]
 
 
-async def eventually(look: Callable[[], Awaitable[T] | T], what: str) -> T:
+async def check_renewals(tree: Coordination, other: Coordination) -> None:
+    """A renewal of the lease of `tree` counts only for one who has read what was committed before it."""
+    await tree.commit(Create("/lease", b"", leased=True))
+    seen = await tree.clock()
+    now_ms = SystemClock().monotonic_ms
+    await eventually(lambda: tree.lease_until_ms(seen) > now_ms(), "the lease holds")
+    # Another leader, for instance.
+    after = await other.commit(Create("/a", b""))
+    await eventually(lambda: tree.lease_until_ms(after) > tree.lease_until_ms(seen), "a later renewal counts")
+    until_ms = tree.lease_until_ms(seen)
+    await eventually(lambda: now_ms() > until_ms, "the session time passes")
+    assert tree.lease_until_ms(seen) == until_ms
+    assert tree.lease_until_ms() >= tree.lease_until_ms(after) > now_ms()
+    assert tree.lease_until_ms(0) < now_ms()
+
+
+@overload
+async def eventually(look: Callable[..., Awaitable[T]], what: str) -> T: ...
+
+
+@overload
+async def eventually(look: Callable[..., T], what: str) -> T: ...
+
+
+async def eventually(look: Callable[..., Any], what: str) -> Any:
     """The first true value of `look`, on the event loop; a tree that cannot be reached is asked again."""
     deadline_ms = SystemClock().monotonic_ms() + PATIENCE_S * 1000
     while SystemClock().monotonic_ms() < deadline_ms:

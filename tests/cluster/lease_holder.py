@@ -11,8 +11,8 @@ import contextlib
 import sys
 
 from penstock.clock import SystemClock
-from penstock.cluster.coordination import Create
-from penstock.cluster.zookeeper import ZooKeeperCoordination
+from penstock.cluster.coordination.contract import Create
+from penstock.cluster.coordination.zookeeper import ZooKeeperCoordination
 from penstock.errors import CoordinationError
 
 LEASE = "/leases/holder"

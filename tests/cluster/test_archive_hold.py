@@ -26,17 +26,12 @@ SETTINGS = {
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    tree = ZooKeeperProcess(tmp_path / "zookeeper")
+def cluster(zookeeper: ZooKeeperProcess, tmp_path: Path) -> Iterator[Cluster]:
     settings = {"cluster.lease_ms": 2_000, "log.retention_check_ms": 200, "groups.offsets_partitions": 3}
-    try:
-        tree.start()
-        with Cluster(tmp_path / "brokers", f"{tree.address}/archive", settings=settings) as running:
-            yield running
-            for number, broker in running.brokers.items():
-                assert "Traceback" not in broker.log, f"broker {number}:\n{broker.log_tail}"
-    finally:
-        tree.kill()
+    with Cluster(tmp_path, f"{zookeeper.address}/{tmp_path.name}", settings=settings) as running:
+        yield running
+        for number, broker in running.brokers.items():
+            assert "Traceback" not in broker.log, f"broker {number}:\n{broker.log_tail}"
 
 
 def commit(cluster: Cluster, topic: str, offset: int) -> None:

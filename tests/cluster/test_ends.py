@@ -23,14 +23,9 @@ KILLS = 3
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    tree = ZooKeeperProcess(tmp_path / "zookeeper")
-    try:
-        tree.start()
-        with Cluster(tmp_path / "brokers", f"{tree.address}/ends", settings=SETTINGS) as running:
-            yield running
-    finally:
-        tree.kill()
+def cluster(zookeeper: ZooKeeperProcess, tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path, f"{zookeeper.address}/{tmp_path.name}", settings=SETTINGS) as running:
+        yield running
 
 
 class Load:

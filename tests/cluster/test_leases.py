@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.cluster.coordination import Create
+from penstock.cluster.coordination.contract import Create
 from support.programs import dying_with_us
 from support.waiting import PATIENCE_S, until
 from support.zookeeper import ZooKeeperProcess

@@ -36,7 +36,7 @@ class LocalCluster:
             "--zookeeper": self.port + 6,
             "--away": 3,
         }
-        command = [sys.executable, "-m", "penstock.cli.cluster"]
+        command = [sys.executable, "-m", "penstock.cli.serve.local_cluster"]
         for option, value in options.items():
             command += [option, str(value)]
         with self._output.open("wb") as output:
@@ -142,8 +142,8 @@ def test_leaders_are_elected_by_a_standard_client(cluster: LocalCluster) -> None
 
 def test_a_cluster_whose_ports_are_taken_is_not_started(cluster: LocalCluster, tmp_path: Path) -> None:
     options = ["--data", str(tmp_path), "--port", str(cluster.port), "--zookeeper", str(cluster.port + 6)]
-    done = run([sys.executable, "-m", "penstock.cli.cluster", *options])
-    assert f"something listens on 127.0.0.1:{cluster.port + 6} already" in complaint(done)
+    done = run([sys.executable, "-m", "penstock.cli.serve.local_cluster", *options])
+    assert f"port {cluster.port + 6} is in use" in complaint(done)
 
 
 def test_ctrl_c_stops_everything(tmp_path: Path) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from penstock.clock import SystemClock
 from penstock.cluster import nodes
-from penstock.cluster.coordination import Create, Put
-from penstock.cluster.metadata import NO_LEADER
+from penstock.cluster.coordination.contract import Create, Put
+from penstock.cluster.metadata import NO_LEADER, MetadataImage
 from penstock.errors import ConfigError
 
 from .conftest import Connect, Join, eventually
@@ -49,7 +51,9 @@ class TestComing:
     async def test_a_lease_holds_from_the_registration_on(self, join: Join) -> None:
         member = await join(1)
         assert member.membership.epoch == 1
-        assert member.membership.lease_until_ms() == member.tree.lease_until_ms() > 0
+        now_ms = SystemClock().monotonic_ms
+        await eventually(lambda: now_ms() < member.membership.lease_until_ms(), "the lease holds")
+        assert member.membership.lease_until_ms() <= member.tree.lease_until_ms()
         await member.membership.close()
         assert member.membership.lease_until_ms() == -math.inf
 
@@ -59,7 +63,7 @@ class TestComing:
         with pytest.raises(ConfigError, match=r"broker\.id = 1: another broker of this cluster at 127\.0\.0\.1:9001"):
             await join(1)
         assert first.membership.epoch == 1
-        assert (await first.controller.refresh()).brokers[first.id].epoch == 1
+        assert (await first.metadata.refresh()).brokers[first.id].epoch == 1
 
     async def test_a_number_is_waited_for_until_the_lease_of_its_last_holder_ends(
         self, join: Join, tmp_path: Path
@@ -79,7 +83,7 @@ class TestComing:
         first.folder.close()
         again = await join(1)
         assert again.membership.epoch == 2
-        image = await other.controller.refresh()
+        image = await other.metadata.refresh()
         assert image.topics["a"].partitions[0].leader == 1
         assert image.topics["a"].partitions[0].leader_epoch == 1
         await first.tree.close()
@@ -109,7 +113,7 @@ class TestGoing:
         await one.create("a", (1, 2))
         await one.create("alone", (1,))
         await one.leave()
-        assert (await other.controller.refresh()).alive == {2}
+        assert (await other.metadata.refresh()).alive == {2}
         assert (other.partition("a").leader, other.partition("a").leader_epoch) == (2, 1)
         assert (other.partition("alone").leader, other.partition("alone").leader_epoch) == (NO_LEADER, 1)
         assert await other.tree.children(nodes.LEASES) == ["broker-2"]
@@ -120,7 +124,7 @@ class TestGoing:
         await one.create("alone", (1,))
         await one.leave()
         await join(1)
-        image = await other.controller.refresh()
+        image = await other.metadata.refresh()
         assert (other.partition("a").leader, other.partition("alone").leader) == (2, 1)
         assert image.brokers[one.id].epoch == 2
 
@@ -140,7 +144,7 @@ class TestLostSessions:
         await one.create("a", (1, 2))
         one.lose_session()
         await eventually(lambda: one.membership.epoch == 2, "it is a member again")
-        image = await other.controller.refresh()
+        image = await other.metadata.refresh()
         assert image.topics["a"].partitions[0].leader_epoch == 1
         assert image.topics["a"].partitions[0].in_sync == ids(1, 2)
         assert await other.tree.children(nodes.LEASES) == ["broker-1", "broker-2"]
@@ -150,20 +154,38 @@ class TestLostSessions:
         one.membership._lose()
         assert (one.membership.epoch, one.membership.lease_until_ms()) == (None, -math.inf)
 
+    async def test_the_lease_of_a_broker_that_does_not_read_the_metadata_is_over_although_its_session_lives(
+        self, join: Join
+    ) -> None:
+        one, other = await join(1), await join(2)
+        await one.metadata.refresh()
+        now_ms = SystemClock().monotonic_ms
+        await eventually(lambda: one.membership.lease_until_ms() > now_ms(), "the lease holds")
+        async with one.metadata._store._lock:
+            # It may say that another broker leads.
+            await other.create("a", (1, 2))
+            await eventually(lambda: one.membership.lease_until_ms() < now_ms(), "the lease is over")
+            assert one.tree.lease_until_ms() > now_ms()
+        await eventually(lambda: one.membership.lease_until_ms() > now_ms(), "the lease holds again")
+
 
 class TestMetadata:
     async def test_many_writers_lose_nothing_and_end_with_the_same_image(self, join: Join) -> None:
         members: list[Member] = [await join(number) for number in (1, 2, 3)]
         seen: list[list[int]] = [[], [], []]
+
+        def note(versions: list[int], old: MetadataImage, new: MetadataImage) -> None:
+            versions.append(new.version)
+
         for member, versions in zip(members, seen, strict=True):
-            member.controller.subscribe(lambda old, new, versions=versions: versions.append(new.version))
+            member.metadata.subscribe(partial(note, versions))
 
         async def write(member: Member) -> None:
             for number in range(10):
                 await member.create(f"{member.id}-{number}", (member.id,))
 
         await asyncio.gather(*map(write, members))
-        final = await members[0].controller.refresh()
+        final = await members[0].metadata.refresh()
         assert len(final.topics) == 30
         for member, versions in zip(members, seen, strict=True):
             await eventually(lambda member=member: member.image.version == final.version, "all have heard")
@@ -178,11 +200,11 @@ class TestMetadata:
     async def test_what_was_missed_for_long_is_read_as_a_whole(self, join: Join, connect: Connect) -> None:
         one = await join(1)
         await one.create("a", (1,))
-        one.controller._store._unwatch()
+        one.metadata._store._unwatch()
         path, value = nodes.topic_path("b"), nodes.encode_topic(one.image.topics["a"])
         await one.tree.commit(Create(path, value))
         for version in range(150):
             await one.tree.commit(Put(path, value, version))
-        await one.controller.refresh()
+        await one.metadata.refresh()
         assert sorted(one.image.topics) == ["a", "b"]
         assert one.image.version == await one.tree.clock()

@@ -32,16 +32,11 @@ MESSAGES = 500
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    tree = ZooKeeperProcess(tmp_path / "zookeeper")
-    try:
-        tree.start()
-        with Cluster(tmp_path / "brokers", f"{tree.address}/retired", settings=SETTINGS) as running:
-            yield running
-            for number, broker in running.brokers.items():
-                assert "Traceback" not in broker.log, f"broker {number}:\n{broker.log_tail}"
-    finally:
-        tree.kill()
+def cluster(zookeeper: ZooKeeperProcess, tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path, f"{zookeeper.address}/{tmp_path.name}", settings=SETTINGS) as running:
+        yield running
+        for number, broker in running.brokers.items():
+            assert "Traceback" not in broker.log, f"broker {number}:\n{broker.log_tail}"
 
 
 class Sender:

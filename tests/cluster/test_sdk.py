@@ -15,8 +15,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import penstock
+from penstock.sdk.dedup.store import Dedup, MemoryStore
 from penstock.sdk.headers import DELIVER_AT, value_of
-from penstock.sdk.receive.dedup import Dedup, MemoryStore
+from penstock.sdk.topic_names import retry_topic
 from support.cluster import Cluster
 from support.crew import SETTINGS as GROUP_SETTINGS
 from support.foreign import values_in
@@ -149,8 +150,8 @@ def test_a_subscription_goes_on_when_the_leader_of_its_topic_and_then_its_coordi
             until(lambda: handler.is_beyond(wanted), f"message {wanted} is handled", 2 * PATIENCE_S)
 
         wait_for_more()
-        for victim in (lambda: cluster.leader(topic), lambda: cluster.coordinator_of_group(topic)):
-            killed = victim()
+        for victim in (cluster.leader, cluster.coordinator_of_group):
+            killed = victim(topic)
             cluster.kill(killed)
             wait_for_more()
             cluster.start_again(killed)
@@ -165,7 +166,7 @@ def test_a_subscription_goes_on_when_the_leader_of_its_topic_and_then_its_coordi
         dead_topic = f"{topic}.dead"
         until(lambda: set(values_in(cluster.kafka, dead_topic)) >= {b"%d" % number for number in hopeless}, dead_topic)
         wait_until_committed(cluster.kafka, topic, topic, PARTITIONS)
-        wait_until_committed(cluster.kafka, topic, f"{topic}.retry", PARTITIONS)
+        wait_until_committed(cluster.kafka, topic, retry_topic(topic, topic), PARTITIONS)
         letters = {int(value or b"") for value in values_in(cluster.kafka, dead_topic)}
     # Nothing lost, nothing given up that could be handled, each id handled once.
     assert letters == hopeless

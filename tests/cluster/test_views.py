@@ -20,16 +20,11 @@ PARTITIONS = 3
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    tree = ZooKeeperProcess(tmp_path / "zookeeper")
-    try:
-        tree.start()
-        with Cluster(tmp_path / "brokers", f"{tree.address}/views", settings=SETTINGS) as running:
-            yield running
-            for number, broker in running.brokers.items():
-                assert "Traceback" not in broker.log, f"broker {number}:\n{broker.log_tail}"
-    finally:
-        tree.kill()
+def cluster(zookeeper: ZooKeeperProcess, tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path, f"{zookeeper.address}/{tmp_path.name}", settings=SETTINGS) as running:
+        yield running
+        for number, broker in running.brokers.items():
+            assert "Traceback" not in broker.log, f"broker {number}:\n{broker.log_tail}"
 
 
 def send(cluster: Cluster, first: int, count: int) -> None:

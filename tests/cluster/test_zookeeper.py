@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Sequence
 
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.cluster.coordination import (
+from penstock.cluster.coordination.contract import (
     MAX_COMMIT_BYTES,
-    Change,
-    Coordination,
     Create,
-    Delete,
     Node,
     Put,
     commit_bytes,
 )
-from penstock.cluster.zookeeper import MAX_CHROOT_BYTES, ZooKeeperCoordination
+from penstock.cluster.coordination.zookeeper import MAX_CHROOT_BYTES, ZooKeeperCoordination
 from penstock.errors import ConflictError, CoordinationError
-from support.zookeeper import TICK_MS, Ensemble, ZooKeeperProcess, free_ports
+from support.ports import free_ports
+from support.zookeeper import TICK_MS, Ensemble, ZooKeeperProcess
 
-from .conftest import SESSION_MS, Connect, eventually
+from .conftest import SESSION_MS, Connect, check_renewals, eventually
+from .random_commits import judge_random_commits
 
 COMMITS = 15
 
@@ -77,57 +75,12 @@ class TestTwoConnections:
         assert heard == [["/some/part"]]
 
 
-def changed(tree: dict[str, Node], commit: Sequence[Change]) -> None:
-    """What a commit does, in the simplest way that can be written down."""
-    for change in commit:
-        match change:
-            case Create():
-                tree[change.path] = Node(change.value, 0)
-            case Put():
-                tree[change.path] = Node(change.value, change.version + 1)
-            case Delete():
-                del tree[change.path]
-
-
-async def commit_at_random(tree: Coordination, seed: int, commits: int) -> dict[int, Sequence[Change]]:
-    """Commits of one or two changes on what was read just before; those that went through, by their clock."""
-    chance = random.Random(seed)
-    done: dict[int, Sequence[Change]] = {}
-    while len(done) < commits:
-        seen = await tree.clock() if chance.random() < 0.5 else None
-        commit: list[Change] = []
-        for path in chance.sample(["/a", "/b", "/c"], chance.choice([1, 2])):
-            node, value = await tree.get(path), f"{seed}-{len(done)}".encode()
-            if node is None:
-                commit.append(Create(path, value, leased=chance.random() < 0.5))
-            else:
-                commit.append(Delete(path, node.version) if chance.random() < 0.3 else Put(path, value, node.version))
-        try:
-            done[await tree.commit(*commit, seen=seen)] = commit
-        except ConflictError:
-            continue
-    return done
-
-
 @pytest.mark.parametrize("seed", range(3))
 async def test_the_tree_is_what_the_commits_make_in_the_order_of_the_clock(
     zookeeper: ZooKeeperProcess, connect: Connect, seed: int
 ) -> None:
     trees = [await connect(zookeeper.address) for _ in range(3)]
-    heard: list[Sequence[str]] = []
-    trees[0].watch("/", heard.append)
-    done = await asyncio.gather(
-        *(commit_at_random(tree, 1000 * seed + number, COMMITS) for number, tree in enumerate([*trees, *trees]))
-    )
-    by_clock = {clock: commit for each in done for clock, commit in each.items()}
-    assert sorted(by_clock) == list(range(1, 6 * COMMITS + 1))
-    expected: dict[str, Node] = {}
-    for clock in sorted(by_clock):
-        changed(expected, by_clock[clock])
-    found = {f"/{name}": await trees[1].get(f"/{name}") for name in await trees[1].children("/")}
-    assert found == expected
-    await eventually(lambda: len(heard) == len(by_clock), "the watcher has heard of every commit")
-    assert heard == [[change.path for change in by_clock[clock]] for clock in sorted(by_clock)]
+    await judge_random_commits(trees, seed, COMMITS)
 
 
 class TestSizes:
@@ -176,6 +129,12 @@ class TestSession:
         after_ms = SystemClock().monotonic_ms()
         await eventually(lambda: short.lease_until_ms() >= before_ms + 0.75 * 2 * TICK_MS, "two ticks are the least")
         assert before_ms < long.lease_until_ms() <= after_ms + 0.75 * 20 * TICK_MS
+
+    async def test_a_renewal_counts_only_for_who_has_read_what_was_committed_before(
+        self, zookeeper: ZooKeeperProcess, connect: Connect
+    ) -> None:
+        tree, other = await connect(zookeeper.address, SESSION_MS), await connect(zookeeper.address)
+        await check_renewals(tree, other)
 
     async def test_a_closed_connection_holds_no_lease(self, zookeeper: ZooKeeperProcess, connect: Connect) -> None:
         tree = await connect(zookeeper.address)
@@ -248,6 +207,21 @@ class TestZooKeeperGoesAway:
         with pytest.raises(CoordinationError):
             await committing
 
+    async def test_a_broker_that_stops_does_not_wait_for_the_connection(
+        self, own_zookeeper: ZooKeeperProcess, connect: Connect
+    ) -> None:
+        tree = await connect(own_zookeeper.address)
+        own_zookeeper.kill()
+        with pytest.raises(CoordinationError):
+            await tree.commit(Create("/a", b""))
+        waiting = asyncio.create_task(tree.get("/a"))
+        await asyncio.sleep(0.1)
+        tree.stop_waiting()
+        with pytest.raises(CoordinationError, match="nothing was sent"):
+            await tree.get("/a")
+        assert not waiting.done()
+        waiting.cancel()
+
 
 class TestEnsemble:
     async def test_the_tree_goes_on_when_the_leader_dies(self, ensemble: Ensemble, connect: Connect) -> None:
@@ -295,6 +269,8 @@ class TestEnsemble:
         alone = next(member for member in ensemble.members if member.mode() == "follower")
         others = [member for member in ensemble.members if member is not alone]
         tree = await connect(alone.address, SESSION_MS)
+        # No keep-alive is under way: a read waits for the writes of its session.
+        await eventually(lambda: tree.lease_until_ms(0) > SystemClock().monotonic_ms(), "the session is renewed")
         for member in others:
             member.pause()
         paused_ms = SystemClock().monotonic_ms()

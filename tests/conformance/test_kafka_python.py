@@ -244,10 +244,14 @@ def test_topics_that_cannot_be_are_refused(admin: KafkaAdminClient, created: str
         admin.create_topics({created: {"num_partitions": 1}})
     with pytest.raises(kafka_errors.InvalidTopicError):
         admin.create_topics({"not/a/name": {"num_partitions": 1}})
-    with pytest.raises(kafka_errors.InvalidReplicationFactorError):
-        admin.create_topics({f"{created}-2": {"num_partitions": 1, "replication_factor": 3}})
     with pytest.raises(kafka_errors.InvalidConfigurationError):
         admin.create_topics({f"{created}-2": {"num_partitions": 1, "configs": {"no.such.setting": "1"}}})
+
+
+@pytest.mark.log_files("a replication factor has no effect: copies are the database's matter")
+def test_more_replicas_than_there_are_brokers_are_refused(admin: KafkaAdminClient, topic: str) -> None:
+    with pytest.raises(kafka_errors.InvalidReplicationFactorError):
+        admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 3}})
 
 
 def test_a_message_larger_than_the_topic_allows_is_refused(

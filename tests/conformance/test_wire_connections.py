@@ -14,8 +14,9 @@ import pytest
 from penstock.protocol import apis
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from support.broker_process import BrokerProcess
+from support.transactional import last_offset
 from support.waiting import until
-from support.wire import Wire, batch_of, body_of, fetch_request, request_frame
+from support.wire import PRODUCE, Wire, batch_of, body_of, fetch_request, produce_request, request_frame
 
 BrokerFactory = Callable[..., BrokerProcess]
 
@@ -75,6 +76,28 @@ def test_a_slow_reader_does_not_hold_up_the_others(broker: BrokerProcess, topic:
             assert_answers(wire)
         answer = slow.receive(apis.FETCH, 12, asked)
     assert answer["responses"][0]["partitions"][0]["records"].count(batch[61:]) == 30
+
+
+def test_what_a_producer_sent_with_acks_0_before_it_left_is_appended(broker: BrokerProcess, topic: str) -> None:
+    """It does not wait for an answer, and the first append of a partition waits for the disk."""
+    with Wire(broker.address) as wire:
+        wire.create_topic(topic)
+        with Wire(broker.address) as leaving:
+            for number in range(20):
+                request = produce_request(topic, batch_of(b"%d" % number), acks=0)
+                leaving.send(apis.PRODUCE, PRODUCE, request)
+        until(lambda: last_offset(wire, (topic, 0), 0) == 20, "all of it is appended")
+
+
+def test_a_fetch_of_a_peer_that_left_does_not_wait(broker: BrokerProcess, topic: str) -> None:
+    with Wire(broker.address) as wire:
+        wire.create_topic(topic)
+        parked = broker.metric("penstock_parked_fetches")
+        with Wire(broker.address) as leaving:
+            leaving.send(apis.PRODUCE, PRODUCE, produce_request(topic, batch_of(b"x"), acks=0))
+            leaving.send(apis.FETCH, 12, fetch_request([(topic, 0, 1)], max_wait_ms=600_000))
+            until(lambda: broker.metric("penstock_parked_fetches") == parked + 1, "it waits")
+        until(lambda: broker.metric("penstock_parked_fetches") == parked, "it does not any more")
 
 
 def test_a_peer_that_stalls_inside_a_request_is_let_go(new_broker: BrokerFactory) -> None:

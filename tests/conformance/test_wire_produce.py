@@ -59,9 +59,13 @@ def test_acks_that_mean_nothing_are_refused(broker: BrokerProcess, topic: str, a
         assert wire.fetch(topic, 0)["high_watermark"] == 0
 
 
-def test_acks_all_is_refused_where_more_replicas_are_wanted_than_there_are(broker: BrokerProcess, topic: str) -> None:
+@pytest.mark.log_files("the commit satisfies min.insync.replicas: copies are the database's matter")
+def test_acks_all_is_refused_where_more_replicas_are_wanted_than_there_are(
+    new_broker: Callable[..., BrokerProcess], topic: str
+) -> None:
+    broker = new_broker({"topic.min.insync.replicas": 2})
     with Wire(broker.address) as wire:
-        wire.create_topic(topic, min_insync_replicas=2)
+        wire.create_topic(topic)
         assert wire.produce(topic, batch_of(b"x"), acks=-1)["error_code"] == Code.NOT_ENOUGH_REPLICAS
         assert wire.produce(topic, batch_of(b"x"), acks=1)["error_code"] == 0
 

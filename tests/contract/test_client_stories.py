@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 import penstock
-from penstock.sdk.receive.dedup import Dedup, MemoryStore
+from penstock.ids import TopicPartition
+from penstock.sdk.dedup.store import Dedup, MemoryStore
 from penstock.testing import StubClient
 from support.broker_process import BrokerProcess
+from support.receiving import committed, ends
 from support.waiting import until
 
 QUICK = penstock.Retries(first="200ms", factor=2, attempts=3, jitter=0)
@@ -28,10 +31,14 @@ class Stage(ABC):
     def until(self, look: Callable[[], object], what: str) -> None:
         """Lets things happen until they have."""
 
-    def collect(self, topics: str | list[str], group: str, **terms: Any) -> list[penstock.Message]:
+    @abstractmethod
+    def has_been_read(self, topic: str, group: str) -> bool:
+        """Whether the group has committed the end of a topic."""
+
+    def collect(self, topics: str | list[str], group: str, **options: Any) -> list[penstock.Message]:
         """What a group gets of topics, as it comes."""
         found: list[penstock.Message] = []
-        self.client.subscribe(topics, found.append, group=group, from_beginning=True, **terms)
+        self.client.subscribe(topics, found.append, group=group, from_beginning=True, **options)
         return found
 
 
@@ -48,14 +55,27 @@ class StubStage(Stage):
             self._stub.advance(_STUB_STEP)
         raise AssertionError(f"{what}: not so in the stub")
 
+    def has_been_read(self, topic: str, group: str) -> bool:
+        topics, read = self._stub._stub.topics, self._stub._stub.groups.group(group).committed
+        return all(
+            read.get(TopicPartition(topic, number), 0) >= topics.end_offset(topic, number)
+            for number in range(topics.partitions(topic))
+        )
+
 
 class BrokerStage(Stage):
     def __init__(self, bootstrap: str) -> None:
         self.client = penstock.Client(bootstrap)
+        self._kafka = bootstrap
 
     def until(self, look: Callable[[], object], what: str) -> None:
         self.client.start()
         until(look, what)
+
+    def has_been_read(self, topic: str, group: str) -> bool:
+        number = len(AdminClient({"bootstrap.servers": self._kafka}).list_topics(timeout=10).topics[topic].partitions)
+        read = committed(self._kafka, group, topic, number)
+        return all(read.get(each, 0) >= end for each, end in ends(self._kafka, topic, number).items())
 
 
 @pytest.fixture(params=["stub", "broker"])
@@ -182,6 +202,16 @@ def test_a_delayed_message_waits_can_be_replaced_and_cancelled(stage: Stage, top
     assert values(got) == [b"now", b"new", b"last"]
     assert any(name == "penstock-deliver-at" for name, _ in got[1].headers)
     assert not any(name == "penstock-delay" for name, _ in got[1].headers)
+
+
+def test_a_cancel_returns_a_receipt_for_each_partition_that_it_told(stage: Stage, topic: str) -> None:
+    sent = stage.client.send(topic, "waits", key="k", delay="1h", timer_id="one")
+    told_all = stage.client.cancel(topic, "unknown")
+    told_one = stage.client.cancel(topic, "one", key="k")
+    assert sent.partition in {each.partition for each in told_all}
+    assert [(each.topic, each.partition) for each in told_all] == [(topic, number) for number in range(len(told_all))]
+    assert all(each.offset is None for each in (*told_all, *told_one))
+    assert [(each.topic, each.partition, each.is_spilled) for each in told_one] == [(topic, sent.partition, False)]
 
 
 def test_a_schedule_repeats_until_it_is_cancelled(stage: Stage, topic: str) -> None:
@@ -348,8 +378,8 @@ def test_bad_input_is_refused_before_anything_is_sent(stage: Stage, topic: str) 
         ("deliver_at", {"delay": "1s", "deliver_at": 5}),
     ):
         with pytest.raises(penstock.InvalidInputError, match=words):
-            stage.client.send(topic, "x", **extras)  # type: ignore[arg-type]
-    with pytest.raises(penstock.SendError, match="was not sent"):
+            stage.client.send(topic, "x", **extras)
+    with pytest.raises(penstock.SendError, match="could not send"):
         stage.client.send(topic, "x", delay="level:99")
 
 
@@ -357,3 +387,94 @@ def test_a_closed_client_sends_nothing(stage: Stage, topic: str) -> None:
     stage.client.close()
     with pytest.raises(penstock.ClosedError):
         stage.client.send(topic, "x")
+
+
+def test_a_retry_comes_to_the_subscription_of_its_own_topic(stage: Stage, topic: str) -> None:
+    """Two subscriptions of one group: neither is given what the other has failed on."""
+    orders, refunds = f"{topic}-orders", f"{topic}-refunds"
+    seen: dict[str, list[tuple[str, int]]] = {orders: [], refunds: []}
+
+    def handler_of(mine: str) -> Callable[[penstock.Message], None]:
+        def handle(message: penstock.Message) -> None:
+            seen[mine].append((message.topic, message.attempt))
+            if message.attempt < 3:
+                raise ValueError("not today")
+
+        return handle
+
+    for each in (orders, refunds):
+        stage.client.subscribe(each, handler_of(each), group=topic, retries=QUICK, from_beginning=True)
+    for number in range(12):
+        stage.client.send(orders if number % 2 else refunds, f"{number}")
+    stage.until(lambda: sum(map(len, seen.values())) >= 36, "all are handled three times")
+    for each in (orders, refunds):
+        assert sorted(seen[each]) == sorted((each, attempt) for attempt in (1, 2, 3) for _ in range(6))
+
+
+def test_views_of_one_topic_in_one_group_get_their_own_retries(stage: Stage, topic: str) -> None:
+    seen: dict[str, list[tuple[bytes | None, int]]] = {"a": [], "b": []}
+
+    def handler_of(tag: str) -> Callable[[penstock.Message], None]:
+        def handle(message: penstock.Message) -> None:
+            seen[tag].append((message.value, message.attempt))
+            if message.attempt < 3:
+                raise ValueError("not today")
+
+        return handle
+
+    for tag in seen:
+        stage.client.subscribe(topic, handler_of(tag), group=topic, tags=tag, retries=QUICK, from_beginning=True)
+    for number in range(8):
+        stage.client.send(topic, f"{number}", tags=["a"] if number % 2 else ["b"])
+    stage.until(lambda: sum(map(len, seen.values())) >= 24, "all are handled three times")
+    assert {value for value, _ in seen["a"]} == {b"1", b"3", b"5", b"7"}
+    assert {value for value, _ in seen["b"]} == {b"0", b"2", b"4", b"6"}
+
+
+def test_what_version_0_1_left_in_the_shared_retry_topic_reaches_the_right_subscription(
+    stage: Stage, topic: str
+) -> None:
+    orders, refunds = f"{topic}-orders", f"{topic}-refunds"
+    for number in range(6):
+        origin = f"{orders if number % 2 else refunds}/0/{number}/1700000000000"
+        headers = {"penstock-attempt": "2", "penstock-origin": origin, "penstock-error": "ValueError: no"}
+        stage.client.send(f"{topic}.retry", f"{number}", headers=headers, key=f"{number}")
+    got_orders, got_refunds = stage.collect(orders, topic), stage.collect(refunds, topic)
+    stage.until(lambda: len(got_orders) + len(got_refunds) >= 6, "all are handled")
+    assert sorted(message.value or b"" for message in got_orders) == [b"1", b"3", b"5"]
+    assert sorted(message.value or b"" for message in got_refunds) == [b"0", b"2", b"4"]
+    assert {message.attempt for message in got_orders + got_refunds} == {3}
+    assert {message.topic for message in got_orders} == {orders}
+
+
+def test_retries_of_a_subscription_that_is_gone_wait_for_its_return(stage: Stage, topic: str) -> None:
+    """Another subscription of the group neither gets them nor passes them over."""
+    orders, refunds = f"{topic}-orders", f"{topic}-refunds"
+    origin = f"{refunds}/0/0/1700000000000"
+    stage.client.send(f"{topic}.retry", "waits", headers={"penstock-attempt": "1", "penstock-origin": origin})
+    got_orders = stage.collect(orders, topic)
+    stage.client.send(orders, "mine")
+    stage.until(lambda: got_orders, "the other subscription works")
+    stage.until(lambda: stage.has_been_read(f"{topic}.retry", topic), "the retry has been moved")
+    got_refunds = stage.collect(refunds, topic)
+    stage.until(lambda: got_refunds, "the retry has come")
+    assert (values(got_orders), values(got_refunds)) == ([b"mine"], [b"waits"])
+
+
+def test_what_was_sent_before_a_group_first_starts_is_handled(stage: Stage, topic: str) -> None:
+    stage.client.send(topic, "early")
+    got: list[penstock.Message] = []
+    stage.client.subscribe(topic, got.append, group=topic)
+    stage.until(lambda: got, "it is handled")
+    assert values(got) == [b"early"]
+
+
+def test_a_new_group_may_begin_with_what_is_sent_from_then_on(stage: Stage, topic: str) -> None:
+    stage.client.send(topic, "early", key="k")
+    got: list[penstock.Message] = []
+    stage.client.subscribe(topic, got.append, group=topic, from_beginning=False)
+    stage.client.start()
+    stage.until(lambda: stage.has_been_read(topic, topic), "the group has begun")
+    stage.client.send(topic, "late", key="k")
+    stage.until(lambda: got, "it is handled")
+    assert values(got) == [b"late"]

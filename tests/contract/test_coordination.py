@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.cluster.coordination import Check, Coordination, Create, Delete, Node, Put
+from penstock.cluster.coordination.contract import Check, Coordination, Create, Delete, Node, Put
 from penstock.errors import ConflictError, CoordinationError
 from support.tree import Opener
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.cluster.coordination import Coordination, Create, Delete, Node, Put
+from penstock.cluster.coordination.contract import Coordination, Create, Delete, Node, Put
 from penstock.errors import ConflictError
 from support.waiting import PATIENCE_S
 

@@ -13,7 +13,20 @@ from penstock.ids import TopicPartition
 from penstock.records.batch import read_header, stamp
 from penstock.records.compression import Codec
 from penstock.storage.contract import Engine, Log
-from support.logs import ALL, DAY_MS, NOW_MS, TOPIC_ID, append, batch, content, read_all, read_batches, seen, settings
+from support.logs import (
+    ALL,
+    DAY_MS,
+    NOW_MS,
+    TOPIC_ID,
+    append,
+    append_batch,
+    batch,
+    content,
+    read_all,
+    read_batches,
+    seen,
+    settings,
+)
 from support.replicas import check_same, copy, producers_of, reconcile
 from support.transactions import end, read_committed, txn_append, txn_batch
 
@@ -37,7 +50,7 @@ def new_pair(engine: Engine) -> Pair:
 
 async def in_epoch(log: Log, epoch: int, *values: bytes, **options: object) -> int:
     made = batch(*values, **options)  # type: ignore[arg-type]
-    return (await log.append(memoryview(made), epoch)).base_offset
+    return (await append_batch(log, memoryview(made), epoch)).base_offset
 
 
 def stamped(offset: int, *values: bytes, epoch: int = 0, **options: object) -> bytes:
@@ -79,13 +92,13 @@ async def test_a_copy_knows_repeats_and_goes_on_where_its_leader_would(new_pair:
     await story(leader)
     await copy(leader, follower)
     made = batch(b"6" + PADDING, producer=7, sequence=6)
-    first = await leader.append(memoryview(made), 9)
-    again = await follower.append(memoryview(made), 9)
+    first = await append_batch(leader, memoryview(made), 9)
+    again = await append_batch(follower, memoryview(made), 9)
     assert again == first
     assert again.is_repeat
     assert follower.producers.has_open(3, 0)
     with pytest.raises(ApiError) as caught:
-        await follower.append(memoryview(txn_batch(b"late", producer=2, epoch=2)), 9)
+        await append_batch(follower, memoryview(txn_batch(b"late", producer=2, epoch=2)), 9)
     assert caught.value.code == Code.INVALID_PRODUCER_EPOCH
     await end(follower, 3, commit=True)
     assert follower.first_unstable_offset is None
@@ -179,7 +192,7 @@ async def test_a_compacted_log_can_be_copied(new_pair: Pair) -> None:
     assert [each._replace(last_timestamp=0) for each in follower.producers.describe()] == [
         each._replace(last_timestamp=0) for each in leader.producers.describe()
     ]
-    repeat = await follower.append(memoryview(batch(b"19" + PADDING, keys=[b"k"], producer=7, sequence=19)), 9)
+    repeat = await append_batch(follower, memoryview(batch(b"19" + PADDING, keys=[b"k"], producer=7, sequence=19)), 9)
     assert repeat.is_repeat
 
 
@@ -293,7 +306,7 @@ async def test_a_cut_at_the_start_leaves_nothing_but_what_was_known_then(new_pai
     await log.trim(4)
     await log.cut(4)
     assert (log.start_offset, log.end_offset) == (4, 4)
-    repeat = await log.append(memoryview(batch(b"3" + PADDING, producer=7, sequence=3)), 3)
+    repeat = await append_batch(log, memoryview(batch(b"3" + PADDING, producer=7, sequence=3)), 3)
     assert (repeat.base_offset, repeat.is_repeat) == (3, True)
     assert await append(log, b"4 again", producer=7, sequence=4) == 4
     del other
@@ -348,7 +361,7 @@ async def test_producers_that_were_trimmed_away_are_known_after_a_cut(new_pair: 
     await log.trim(8)
     await append(log, b"diverged", producer=7, sequence=1)
     await log.cut(11)
-    repeat = await log.append(memoryview(batch(b"of long ago" + PADDING, producer=7)), 3)
+    repeat = await append_batch(log, memoryview(batch(b"of long ago" + PADDING, producer=7)), 3)
     assert (repeat.base_offset, repeat.is_repeat) == (0, True)
 
 

@@ -10,6 +10,7 @@ from penstock.storage.admission import RetiredError
 from penstock.storage.contract import Log
 from penstock.storage.retention import Hold
 from support.logs import DAY_MS, NewLog, append, settings
+from support.transactions import end
 
 RETIRED = {"penstock_partitions_retired": "0:1"}
 PADDING = b"." * 700
@@ -80,7 +81,7 @@ async def test_a_producer_of_a_former_epoch_is_fenced(new_log: NewLog) -> None:
 
 async def test_markers_can_still_be_written(new_log: NewLog) -> None:
     log = await retired(new_log, sent=1)
-    await log.append_marker(7, 0, committed=True, coordinator_epoch=0, leader_epoch=3)
+    await end(log, 7, commit=True)
     assert log.end_offset == 2
 
 

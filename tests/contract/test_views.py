@@ -10,7 +10,7 @@ from penstock.errors import ApiError, Code
 from penstock.records.compression import Codec
 from penstock.records.records import Record
 from support.leading import leading
-from support.logs import EPOCH, NewLog
+from support.logs import EPOCH, NewLog, append_batch
 from support.transactions import end
 from support.views import Viewer, append_tagged, tagged, tagged_batch
 
@@ -113,7 +113,7 @@ async def test_who_reads_committed_sees_neither_what_was_aborted_nor_what_is_ope
     async def append(producer: int, *records: Record) -> int:
         guard = log.producers.guard(producer)
         made = tagged_batch(records, producer=producer)
-        return (await log.append(memoryview(made), EPOCH, guard=guard)).base_offset
+        return (await append_batch(log, memoryview(made), EPOCH, guard=guard)).base_offset
 
     aborted = await append(1, tagged(b"x", "a"))
     committed = await append(2, tagged(b"x", "a"), tagged(b"y", "b"))

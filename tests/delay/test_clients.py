@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -30,7 +31,8 @@ def test_a_mixed_batch_gives_now_what_is_for_now_and_the_rest_when_due(
         Sending(b"now 2"),
     ]
     sent_ms = time.time() * 1000
-    told = send(broker.kafka, topic, messages, **{"compression.type": codec, "linger.ms": 200})
+    settings: dict[str, Any] = {"compression.type": codec, "linger.ms": 200}
+    told = send(broker.kafka, topic, messages, **settings)
     assert told == [0, 1, 2, 3, 4]
     with Arrivals(broker.kafka, topic) as arrivals:
         found = arrivals.until(5)
@@ -117,8 +119,11 @@ def test_kcat_sends_and_gets_a_delayed_message(broker: BrokerProcess, topic: str
 def test_a_group_reads_past_the_gaps_and_has_no_lag_left(broker: BrokerProcess, topic: str) -> None:
     send(broker.kafka, topic, [delayed(b"%d" % number, "100") for number in range(10)])
     consumer = KafkaConsumer(
-        topic, bootstrap_servers=broker.kafka, group_id=topic, auto_offset_reset="earliest", enable_auto_commit=False
+        bootstrap_servers=broker.kafka, group_id=topic, auto_offset_reset="earliest", enable_auto_commit=False
     )
+    # kafka-python assigns nothing, for good, if it joins before it has heard of the topic.
+    assert consumer.partitions_for_topic(topic)
+    consumer.subscribe([topic])
     found: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < 10 and time.monotonic() < deadline:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StorageError
-from penstock.storage.segmented.faulty import FaultyFiles
+from penstock.storage.faulty_files import FaultyFiles
 from support.timers import Running, send_records, started, until_delivered
 
 LATER = (("penstock-delay", b"400"),)
@@ -16,7 +16,7 @@ LATER = (("penstock-delay", b"400"),)
 
 async def refused_between_the_halves(running: Running, files: FaultyFiles) -> None:
     """Sends a message for later for whose first half there is room, and for its second half none."""
-    companion, main = running.partition.beside.companion, running.partition.log
+    companion, main = running.partition.pair.companion, running.partition.log
     assert companion is not None
     room = 100
     while companion.end_offset == main.end_offset:

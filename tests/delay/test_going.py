@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import penstock
 from conftest import BrokerFactory
-from penstock.delay.indexfiles import SAVE_AFTER
+from penstock.delay.index_files import SAVE_AFTER
 from support.broker_process import BrokerProcess
 from support.commands import told
 from support.delayed import Arrivals, Sending, assert_not_early, delayed, send

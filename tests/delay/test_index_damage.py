@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.delay import runs
+from penstock.delay import sorted_runs
+from support.damage import flip, stored_batches
 from support.timers import FEW_RUNS, HOUR_MS, Shifted, send, send_records, started, until_delivered, until_pending
 
 
@@ -15,7 +16,7 @@ from support.timers import FEW_RUNS, HOUR_MS, Shifted, send, send_records, start
 async def test_a_damaged_block_costs_a_new_index_and_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(runs, "BLOCK_ITEMS", 4)
+    monkeypatch.setattr(sorted_runs, "BLOCK_ITEMS", 4)
     clock = Shifted()
     running = await started(tmp_path / "logs", clock=clock, saving=FEW_RUNS)
     values = [b"%d" % number for number in range(20)]
@@ -33,4 +34,26 @@ async def test_a_damaged_block_costs_a_new_index_and_no_message(
     clock.ahead_ms = HOUR_MS + 60_000
     await send(running.partition, [(b"end", 100)], 9, 0)
     assert await until_delivered(running, b"end") == Counter([*values, b"end"])
+    await running.close()
+
+
+async def test_a_damaged_companion_costs_its_batch_and_the_others_are_delivered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Shifted()
+    running = await started(tmp_path / "logs", clock=clock, saving=FEW_RUNS)
+    for value in (b"first", b"second", b"third"):
+        await send_records(running.partition, [(value, (("penstock-delay", b"%d" % HOUR_MS),))])
+    await until_pending(running, 3)
+    await running.close()
+    for index in (tmp_path / "logs").glob("*/*.due"):
+        index.unlink()
+    (folder,) = (path for path in (tmp_path / "logs").iterdir() if ":" in path.name)
+    (hurt,) = [batch for batch in stored_batches(folder) if b"second" in batch.content]
+    flip(hurt, hurt.content.index(b"second"))
+    running = await started(tmp_path / "logs", clock=clock, saving=FEW_RUNS)
+    clock.ahead_ms = HOUR_MS + 60_000
+    await send(running.partition, [(b"end", 100)], 9, 0)
+    assert await until_delivered(running, b"end") == Counter([b"first", b"third", b"end"])
+    assert "delayed messages are lost" in caplog.text
     await running.close()

@@ -13,7 +13,7 @@ from support.waiting import PATIENCE_S
 
 async def until_moved(running: Running, offset: int) -> None:
     """Sends messages that are due at once until the companion begins behind an offset."""
-    companion = running.partition.beside.companion
+    companion = running.partition.pair.companion
     assert companion is not None
     deadline, sent = time.monotonic() + PATIENCE_S, 0
     while companion.start_offset <= offset:

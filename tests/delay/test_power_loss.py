@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ApiError
-from penstock.storage.segmented.faulty import FaultyFiles
+from penstock.storage.faulty_files import FaultyFiles
 from support.timers import HOUR_MS, MOVING, Shifted, send, started, until_delivered
 
 

@@ -81,7 +81,7 @@ def test_a_refused_record_refuses_its_batch_and_nothing_of_it_waits(
     broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:
     create(admin, topic, penstock_delay_max_ms="60000")
-    producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 200, "retries": 0})
+    producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 5000, "retries": 0})
     errors = []
     for message in (delayed(b"good", "100"), delayed(b"bad", "61s")):
         producer.produce(

@@ -100,7 +100,9 @@ class Load:
                 self.failed.append(str(error))
                 return
             number = int((message.value() or b"").split(b" ", 1)[0])
-            self.acknowledged[topic, message.partition()].append((number, message.offset()))
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None and offset is not None
+            self.acknowledged[topic, partition].append((number, offset))
 
         number = 0
         while not self._stop.is_set():

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.storage.files import File, Files
 from penstock.storage.segmented.engine import SegmentedEngine
-from penstock.storage.segmented.files import File, Files
-from support.logs import AT, NOW_MS, append, batch, open_engine, read_all, settings
+from support.logs import AT, NOW_MS, append, append_batch, batch, open_engine, read_all, settings
 
 CONFIG = settings(segment_bytes=1 << 24, index_interval_bytes=4096)
 VALUE = b"x" * 10_000
@@ -37,7 +37,7 @@ async def fill(engine: SegmentedEngine, start: int, end: int) -> None:
     log = engine.logs[AT]
     for number in range(start, end):
         made = batch(VALUE, at_ms=NOW_MS + number, producer=7, sequence=number)
-        await log.append(memoryview(made), number // 100)
+        await append_batch(log, memoryview(made), number // 100)
 
 
 async def crash(engine: SegmentedEngine, folder: Path) -> Path:
@@ -59,7 +59,7 @@ async def check(engine: SegmentedEngine, count: int) -> None:
     assert largest is not None and largest.offset == count - 1
     assert log.epochs.starts == tuple((epoch, 100 * epoch) for epoch in range((count + 99) // 100))
     repeat = memoryview(batch(VALUE, at_ms=NOW_MS + count - 1, producer=7, sequence=count - 1))
-    assert (await log.append(repeat, (count - 1) // 100)).is_repeat
+    assert (await append_batch(log, repeat, (count - 1) // 100)).is_repeat
 
 
 async def test_what_was_noted_before_a_crash_is_not_read_again(tmp_path: Path) -> None:

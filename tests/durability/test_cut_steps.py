@@ -19,7 +19,19 @@ from penstock.records.batch import read_header
 from penstock.storage.contract import Log
 from penstock.storage.memory import MemoryEngine
 from penstock.storage.segmented.engine import SegmentedEngine
-from support.logs import ALL, AT, NOW_MS, TOPIC_ID, append, batch, open_engine, read_all, read_batches, settings
+from support.logs import (
+    ALL,
+    AT,
+    NOW_MS,
+    TOPIC_ID,
+    append,
+    append_batch,
+    batch,
+    open_engine,
+    read_all,
+    read_batches,
+    settings,
+)
 from support.replicas import check_same, copy, producers_of
 from support.steps import Steps, opened
 from support.transactions import end, txn_append
@@ -29,7 +41,7 @@ CONFIG = settings(segment_bytes=1024, index_interval_bytes=200)
 FLUSHED = settings(segment_bytes=1024, index_interval_bytes=200, flush_messages=1)
 COMPACTED = settings(segment_bytes=1024, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
 PADDING = b"." * 300
-SEARCH = "aborted transactions are looked for in the whole log"
+SEARCH = "scanning the whole log for aborted transactions"
 
 NewReference = Callable[[list[bytes]], Awaitable[Log]]
 
@@ -53,7 +65,7 @@ async def story(log: Log) -> None:
     """Epochs, sequences and transactions over many segments."""
     await txn_append(log, b"long" + PADDING, producer=1)
     for number in range(5):
-        await log.append(memoryview(batch(b"%d" % number + PADDING, producer=7, sequence=number)), number + 3)
+        await append_batch(log, memoryview(batch(b"%d" % number + PADDING, producer=7, sequence=number)), number + 3)
         await txn_append(log, b"in" + PADDING, producer=2, epoch=number)
         await end(log, 2, commit=number % 2 == 1, epoch=number + 1)
     await end(log, 1, commit=False)
@@ -75,6 +87,12 @@ async def a_sync_is_held(steps: Steps) -> None:
     await asyncio.to_thread(until, lambda: steps.files.syncs_waiting, "a sync is held")
 
 
+async def follow(leader: Log, log: Log) -> None:
+    """Takes what the leader has, and its word that it is not going to be cut."""
+    await copy(leader, log)
+    log.saved_high_watermark = log.end_offset
+
+
 async def brought_back(folder: Path, leader: Log, reference: NewReference, batches: list[bytes], ends: set[int]) -> int:
     """Opens what a crash left: one of the states allowed, which goes on like any log; gives its end."""
     engine = await open_engine(folder, CONFIG)
@@ -83,7 +101,7 @@ async def brought_back(folder: Path, leader: Log, reference: NewReference, batch
     found = log.end_offset
     expected = await reference([one for one in batches if read_header(one).last_offset < found])
     await check_same(expected, log)
-    await copy(leader, log)
+    await follow(leader, log)
     await check_same(leader, log)
     await engine.close()
     again = await open_engine(folder, CONFIG)
@@ -124,14 +142,14 @@ async def test_a_crash_at_any_step_of_a_cut_and_of_the_copying_that_follows(
     leader = await reference([one for one in batches if read_header(one).base_offset < 6])
     for number in range(3):
         made = batch(b"of the leader %d" % number + PADDING, producer=8, sequence=number)
-        await leader.append(memoryview(made), 20)
+        await append_batch(leader, memoryview(made), 20)
     leaders = await read_batches(leader)
 
-    async def follow() -> None:
+    async def cut_and_copy() -> None:
         await log.cut(6)
         await copy(leader, log, 1)
 
-    await steps.watch(follow)
+    await steps.watch(cut_and_copy)
     await engine.close()
     for copied in steps.copies:
         again = await open_engine(copied / "logs", FLUSHED)
@@ -210,7 +228,7 @@ async def test_a_cut_replays_from_a_snapshot_and_not_from_the_beginning(tmp_path
         await append(log, b"%d" % number + PADDING, producer=7, sequence=number)
     await log.flush()
     assert len(list((steps.root / "logs" / str(AT)).glob("*.producers"))) < 14
-    for segment in engine.logs[AT].segments:  # type: ignore[attr-defined]
+    for segment in engine.logs[AT].segments:
         if segment.next_offset <= 15:
             segment.file.write(70, b"unreadable")
     await log.cut(21)
@@ -342,6 +360,7 @@ async def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path, reference: N
     steps.files.run_full_after(0)
     with pytest.raises(DiskFullError):
         await log.cut(9)
+    await follow(expected, log)
     await check_same(expected, log)
     steps.files.make_room()
     assert await append(log, b"goes on") == expected.end_offset
@@ -371,6 +390,57 @@ async def test_a_cut_that_cannot_be_completed_takes_the_log_offline_until_the_ne
     with pytest.raises(StorageError):
         await log.read(0, ALL, 1)
     await engine.close()
+    again = await open_engine(steps.root / "logs", CONFIG)
+    await check_same(await reference([one for one in batches if read_header(one).base_offset < 9]), again.logs[AT])
+    await again.close()
+
+
+def full_at(name: str, times: int | None, seen: list[str]) -> Callable[[str, Path], None]:
+    """Lets the disk be full for a file, so many times; None: for good."""
+
+    def fail(what: str, path: Path) -> None:
+        if path.name.startswith(name) and (times is None or len(seen) < times):
+            seen.append(what)
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    return fail
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "epochs"])
+async def test_a_cut_without_room_to_complete_it_waits_for_room(
+    tmp_path: Path, reference: NewReference, name: str
+) -> None:
+    steps = Steps(tmp_path)
+    engine = await begun(steps)
+    log = engine.logs[AT]
+    batches = await read_batches(log)
+    seen: list[str] = []
+    steps.files.on_operation = full_at(name, 2, seen)
+    await log.cut(9)
+    assert len(seen) == 2
+    await check_same(await reference([one for one in batches if read_header(one).base_offset < 9]), log)
+    assert await append(log, b"goes on") == 9
+    await engine.close()
+    again = await open_engine(steps.root / "logs", CONFIG)
+    assert (await read_all(again.logs[AT]))[-1].value == b"goes on"
+    await again.close()
+
+
+async def test_a_cut_that_waits_for_room_does_not_keep_the_broker_from_stopping(
+    tmp_path: Path, reference: NewReference
+) -> None:
+    steps = Steps(tmp_path)
+    engine = await begun(steps)
+    log = engine.logs[AT]
+    batches = await read_batches(log)
+    seen: list[str] = []
+    steps.files.on_operation = full_at("epochs", None, seen)
+    cutting = asyncio.create_task(log.cut(9))
+    await asyncio.to_thread(until, lambda: seen, "there is no room")
+    await engine.close()
+    with pytest.raises(StorageError, match="was not completed"):
+        await cutting
+    steps.files.on_operation = None
     again = await open_engine(steps.root / "logs", CONFIG)
     await check_same(await reference([one for one in batches if read_header(one).base_offset < 9]), again.logs[AT])
     await again.close()
@@ -452,11 +522,11 @@ async def test_an_epoch_that_was_lost_with_the_tail_does_not_come_back(tmp_path:
     """A follower may append older epochs where the lost one began."""
     engine = await open_engine(tmp_path / "logs", CONFIG)
     log = engine.logs[AT]
-    await log.append(memoryview(batch(b"kept")), 3)
+    await append_batch(log, memoryview(batch(b"kept")), 3)
     await log.flush()
     await engine._save(clean=False)
     size = log.size_bytes
-    await log.append(memoryview(batch(b"lost")), 4)
+    await append_batch(log, memoryview(batch(b"lost")), 4)
     await log.flush()
     await engine.close()
     folder = tmp_path / "logs" / str(AT)
@@ -466,7 +536,7 @@ async def test_an_epoch_that_was_lost_with_the_tail_does_not_come_back(tmp_path:
     again = await open_engine(tmp_path / "logs", CONFIG)
     assert [start.epoch for start in again.logs[AT].epochs.starts] == [3]
     for _ in range(3):
-        await again.logs[AT].append(memoryview(batch(b"of the leader")), 3)
+        await append_batch(again.logs[AT], memoryview(batch(b"of the leader")), 3)
     await again.close()
     third = await open_engine(tmp_path / "logs", CONFIG)
     assert [start.epoch for start in third.logs[AT].epochs.starts] == [3]

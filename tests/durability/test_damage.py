@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.clock import ManualClock
 from penstock.errors import ApiError, Code
 from penstock.records.batch import read_header
 from penstock.storage.segmented.engine import SegmentedEngine
-from support.logs import ALL, AT, append, batch, open_engine, read_all, read_around_damage, settings
+from support.damage import flip, stored_batches
+from support.logs import ALL, AT, NOW_MS, append, batch, open_engine, read_all, read_around_damage, settings
 
 CONFIG = settings(segment_bytes=8192, index_interval_bytes=1024)
 VALUE = b"x" * 200
@@ -262,7 +264,7 @@ async def test_missing_first_segments_are_said(tmp_path: Path, caplog: pytest.Lo
     (folder / "orders-0" / f"{FIRST}.log").unlink()
     engine = await open_engine(folder, CONFIG)
     assert engine.logs[AT].start_offset == PER_SEGMENT
-    assert "its first segments are gone" in messages(caplog, logging.WARNING)
+    assert "the first segments of a log are missing" in messages(caplog, logging.WARNING)
     assert len(await read_all(engine.logs[AT])) == 5
     await engine.close()
 
@@ -273,7 +275,7 @@ async def test_a_log_without_any_segment_goes_on_behind_its_last_offset(
     folder = await written(tmp_path, 5, clean=True)
     (folder / "orders-0" / f"{FIRST}.log").unlink()
     engine = await open_engine(folder, CONFIG)
-    assert "there is no segment" in messages(caplog, logging.ERROR)
+    assert "no segment has these offsets" in messages(caplog, logging.ERROR)
     assert await append(engine.logs[AT], VALUE) == 5
     await engine.close()
 
@@ -290,7 +292,56 @@ async def test_compaction_does_not_touch_what_it_cannot_read(tmp_path: Path, cap
     engine = await open_engine(tmp_path / "logs", config)
     assert not await engine.logs[AT].compact()
     assert path.read_bytes() == content
-    assert "compaction stopped" in messages(caplog, logging.ERROR)
+    assert "compaction skips a segment" in messages(caplog, logging.ERROR)
     assert not list(path.parent.glob("*.cleaned"))
     assert read_header(content).base_offset == 0
+    await engine.close()
+
+
+async def test_a_damaged_segment_does_not_keep_the_others_from_being_compacted(tmp_path: Path) -> None:
+    """Else one bit would make a compacted topic grow for ever."""
+    clock = ManualClock(NOW_MS)
+    config = settings(
+        segment_bytes=2048, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", delete_retention_ms=1000
+    )
+    engine = await open_engine(tmp_path / "logs", config, clock=clock)
+    log = engine.logs[AT]
+    last: dict[bytes, int] = {}
+
+    async def put(key: bytes, value: bytes | None) -> None:
+        last[key] = await append(log, value, keys=[key])
+
+    await put(b"gone", VALUE)
+    for number in range(60):
+        await put(b"k%d" % (number % 5), VALUE)
+    await put(b"gone", None)
+    for number in range(60):
+        await put(b"k%d" % (number % 5), VALUE)
+    await engine.close()
+    _, hurt, *_ = stored_batches(tmp_path / "logs" / "orders-0")
+    flip(hurt, 90)
+    for _ in range(3):
+        engine = await open_engine(tmp_path / "logs", config, clock=clock)
+        log = engine.logs[AT]
+        before = log.size_bytes
+        assert await log.compact()
+        assert log.size_bytes < before
+        assert not await log.compact(), "there is nothing more to do before the log has grown"
+        clock.advance(2000)
+        found, bad = await read_around_damage(log)
+        offsets = {record.offset for record in found}
+        assert bad == [1] and 0 in offsets and set(last.values()) <= offsets
+        assert last[b"gone"] in offsets, "a tombstone stays as long as the damaged segment has what it deletes"
+        for number in range(60):
+            await put(b"k%d" % (number % 5), VALUE)
+        await engine.close()
+    engine = await open_engine(tmp_path / "logs", config, clock=clock)
+    log = engine.logs[AT]
+    await read_around_damage(log)
+    assert await log.repair(log.damage[0], memoryview(hurt.content))
+    for _ in range(3):
+        await log.compact()
+        clock.advance(2000)
+    offsets = {record.offset for record in await read_all(log)}
+    assert 0 not in offsets and last[b"gone"] not in offsets, "once it is repaired all is compacted as ever"
     await engine.close()

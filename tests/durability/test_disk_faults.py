@@ -10,8 +10,8 @@ import pytest
 
 from penstock.errors import ApiError, Code, DiskFullError, StorageError
 from penstock.ids import TopicPartition
+from penstock.storage.faulty_files import FaultyFiles
 from penstock.storage.segmented.engine import SegmentedEngine
-from penstock.storage.segmented.faulty import FaultyFiles
 from support.logs import ALL, AT, append, batch, open_engine, read_all, settings
 
 FLUSHED = settings(flush_messages=1)
@@ -54,6 +54,19 @@ async def test_a_full_disk_refuses_the_append_and_leaves_nothing_half_written(tm
     await again.close()
 
 
+async def test_a_broker_that_finds_no_room_at_its_start_says_so_and_starts_when_there_is(tmp_path: Path) -> None:
+    engine, files = await faulty(tmp_path)
+    await append(engine.logs[AT], b"before")
+    await engine.close()
+    files.run_full_after(0)
+    with pytest.raises(DiskFullError, match=r"cannot write to .*logs, so the broker does not start: .*No space left"):
+        await open_engine(tmp_path / "data/logs", settings(), files=files)
+    files.make_room()
+    again = await open_engine(tmp_path / "data/logs", settings(), files=files)
+    assert [record.value for record in await read_all(again.logs[AT])] == [b"before"]
+    await again.close()
+
+
 async def test_what_follows_a_batch_that_found_no_room_finds_none_either(tmp_path: Path) -> None:
     """Told that the second in flight is out of order, a client would begin a new epoch, and repeat itself."""
     engine, files = await faulty(tmp_path)
@@ -75,6 +88,7 @@ async def test_a_disk_that_is_full_when_a_segment_is_rolled_takes_no_log_offline
     """Indexes, snapshots and epochs find no room either; they are written when there is some."""
     engine, files = await faulty(tmp_path, flush_messages=1, segment_bytes=1024)
     log = engine.logs[AT]
+    await log.prepare_write()  # makes its files
     files.run_full_after(len(batch(b"x" * 800)) + 2)
     await append(log, b"x" * 800)
     for _ in range(5):
@@ -95,6 +109,7 @@ async def test_a_log_for_whose_small_files_there_was_no_room_can_be_cut_when_the
     """Nothing is appended meanwhile: a follower has to cut before it may append anything."""
     engine, files = await faulty(tmp_path, segment_bytes=1024)
     log = engine.logs[AT]
+    await log.prepare_write()  # makes its files
     files.run_full_after(len(batch(b"x" * 800)) + 2)
     await append(log, b"x" * 800)
     await log.flush()
@@ -228,6 +243,7 @@ async def test_readers_do_not_see_what_is_not_flushed(tmp_path: Path) -> None:
 async def test_a_repeat_waits_for_the_sync_of_the_first(tmp_path: Path) -> None:
     engine, files = await faulty(tmp_path, flush_messages=1)
     log = engine.logs[AT]
+    await log.prepare_write()  # makes its files
     files.hold_syncs()
     first = asyncio.ensure_future(append(log, b"a", producer=1))
     await until(lambda: files.syncs_waiting)
@@ -235,12 +251,13 @@ async def test_a_repeat_waits_for_the_sync_of_the_first(tmp_path: Path) -> None:
     await asyncio.sleep(0.01)
     assert not repeat.done()
     files.release_syncs()
-    assert await asyncio.gather(first, repeat) == [0, 0]
+    assert list(await asyncio.gather(first, repeat)) == [0, 0]
     await engine.close()
 
 
 async def test_a_log_without_flush_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     engine, files = await faulty(tmp_path)
+    await engine.logs[AT].prepare_write()  # makes its files, for which the first append does wait
     files.hold_syncs()
     assert await append(engine.logs[AT], b"a") == 0
     files.release_syncs()

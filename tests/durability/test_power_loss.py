@@ -13,7 +13,7 @@ from penstock.clock import ManualClock
 from penstock.config.topic import TopicConfig
 from penstock.ids import TopicPartition
 from penstock.storage.contract import Log
-from penstock.storage.segmented.faulty import FaultyFiles
+from penstock.storage.faulty_files import FaultyFiles
 from support.logs import AT, NOW_MS, TOPIC_ID, append, open_engine, read_all, read_around_damage, settings
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]

@@ -13,8 +13,22 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import StorageError
+from penstock.storage.files import Files
+from penstock.storage.segmented.disk.identity import Identity, read_identity
 from penstock.storage.segmented.engine import SegmentedEngine
-from support.logs import ALL, AT, NOW_MS, TOPIC_ID, append, batch, new_engine, open_engine, read_all, settings
+from support.logs import (
+    ALL,
+    AT,
+    NOW_MS,
+    TOPIC_ID,
+    append,
+    append_batch,
+    batch,
+    new_engine,
+    open_engine,
+    read_all,
+    settings,
+)
 
 CONFIG = settings(segment_bytes=4096, index_interval_bytes=256)
 COUNT = 60
@@ -25,7 +39,8 @@ async def written(folder: Path, *, clean: bool = True) -> Path:
     engine = await open_engine(folder / "run", CONFIG)
     log = engine.logs[AT]
     for number in range(COUNT):
-        await log.append(
+        await append_batch(
+            log,
             memoryview(
                 batch(b"%d" % number + b"x" * 200, at_ms=NOW_MS + number, producer=number % 2, sequence=number // 2)
             ),
@@ -48,7 +63,7 @@ async def check_whole(engine: SegmentedEngine) -> None:
     largest = await log.find_max_timestamp()
     assert largest is not None and largest.offset == COUNT - 1
     assert log.epochs.starts == ((0, 0), (1, 20), (2, 40))
-    assert (await log.append(memoryview(batch(b"58", producer=0, sequence=29)), 2)).is_repeat
+    assert (await append_batch(log, memoryview(batch(b"58", producer=0, sequence=29)), 2)).is_repeat
     assert await append(log, b"next", producer=0, sequence=30) == COUNT
 
 
@@ -84,7 +99,7 @@ async def test_an_index_that_cannot_be_used_is_made_anew(
     engine = await open_engine(folder, CONFIG)
     await check_whole(engine)
     if clean or which == "first":
-        assert "index made anew" in messages(caplog)
+        assert "rebuilt an index" in messages(caplog)
     await engine.close()
 
 
@@ -144,7 +159,12 @@ async def test_producers_are_known_without_their_snapshots(tmp_path: Path, clean
     ]
     + [
         json.dumps({"format": 1, "clean": True, "logs": {"orders-0": point}}).encode()
-        for point in ({}, [], {"start": 9, "recovery": 0, "end": 5}, {"start": "0", "recovery": 0, "end": 60})
+        for point in (
+            dict[str, object](),
+            list[object](),
+            {"start": 9, "recovery": 0, "end": 5},
+            {"start": "0", "recovery": 0, "end": 60},
+        )
     ],
 )
 async def test_a_checkpoint_that_cannot_be_used_costs_only_time(
@@ -180,12 +200,12 @@ async def test_leader_epochs_found_in_the_tail_after_a_crash_are_known_to_all_la
     tmp_path: Path, lives: int
 ) -> None:
     engine = await open_engine(tmp_path / "0", CONFIG)
-    await engine.logs[AT].append(memoryview(batch(b"before the stop")), 0)
+    await append_batch(engine.logs[AT], memoryview(batch(b"before the stop")), 0)
     await engine.close()
     for life in range(lives):
         engine = await open_engine(tmp_path / str(life), CONFIG)
-        await engine.logs[AT].append(memoryview(batch(b"before the crash")), 2 * life + 1)
-        await engine.logs[AT].append(memoryview(batch(b"before the crash")), 2 * life + 2)
+        await append_batch(engine.logs[AT], memoryview(batch(b"before the crash")), 2 * life + 1)
+        await append_batch(engine.logs[AT], memoryview(batch(b"before the crash")), 2 * life + 2)
         shutil.copytree(tmp_path / str(life), tmp_path / str(life + 1))
         await engine.close()
     expected = tuple((epoch, epoch) for epoch in range(2 * lives + 1))
@@ -221,11 +241,34 @@ async def test_a_folder_of_a_topic_that_is_gone_is_set_aside(tmp_path: Path, cap
         assert engine.logs[AT].end_offset == 0
         await append(engine.logs[AT], b"%d" % life)
         await engine.close()
-    assert "folder set aside" in messages(caplog)
+    assert "renamed the folder of a log" in messages(caplog)
+    assert "is missing" not in messages(caplog)
     strays = sorted(path.name for path in folder.glob("*.stray"))
     assert f"orders-0.{TOPIC_ID.hex}.stray" in strays
     assert len(strays) == 3
     assert len(list((folder / f"orders-0.{TOPIC_ID.hex}.stray").glob("*.log"))) > 2, "nothing of it is lost"
+
+
+async def test_a_folder_that_has_vanished_is_told_of_and_one_that_never_was_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = await written(tmp_path)
+    shutil.rmtree(folder / "orders-0")
+    for _ in range(2):
+        engine = await open_engine(folder, CONFIG)
+        assert engine.logs[AT].end_offset == 0
+        await engine.close()
+    assert messages(caplog).count("the folder of a log is missing") == 1
+
+
+async def test_a_file_in_the_place_of_a_log_is_left_alone_and_the_log_is_offline(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "orders-0").write_text("not a folder")
+    engine = await open_engine(folder, CONFIG)
+    assert AT not in engine.logs
+    await engine.close()
+    assert (folder / "orders-0").read_text() == "not a folder"
 
 
 async def test_strays_of_the_same_name_do_not_stop_a_start(tmp_path: Path) -> None:
@@ -267,6 +310,32 @@ async def test_records_in_a_folder_that_does_not_say_whose_it_is_are_left_as_the
     await engine.close()
     assert {path.name: path.read_bytes() for path in (folder / "orders-0").glob("*.log")} == files
     identity.write_bytes(good)
+    engine = await open_engine(folder, CONFIG)
+    await check_whole(engine)
+    await engine.close()
+
+
+async def test_no_flipped_bit_makes_a_folder_that_of_another_topic(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be set aside, and a broker of a cluster would delete it after a while."""
+    folder = await written(tmp_path)
+    identity = folder / "orders-0" / "partition.json"
+    good = identity.read_bytes()
+    for at in range(len(good)):
+        for bit in range(8):
+            hurt = bytearray(good)
+            hurt[at] ^= 1 << bit
+            identity.write_bytes(hurt)
+            found = read_identity(Files(), folder / "orders-0")
+            assert found is None or found == Identity(TOPIC_ID, AT), hurt
+    digits = good.index(str(TOPIC_ID).encode())
+    identity.write_bytes(good[:digits] + bytes([good[digits] ^ 1]) + good[digits + 1 :])
+    engine = await open_engine(folder, CONFIG)
+    assert AT not in engine.logs and (folder / "orders-0").exists()
+    assert "log is offline" in messages(caplog)
+    await engine.close()
+    identity.write_bytes(json.dumps({key: value for key, value in json.loads(good).items() if key != "crc"}).encode())
     engine = await open_engine(folder, CONFIG)
     await check_whole(engine)
     await engine.close()

@@ -23,6 +23,6 @@ def test_logs_that_the_tree_does_not_know_are_set_aside_and_kept_by_a_broker_tha
             (stray,) = logs.glob("*.stray")
             assert stray.name == f"orders-0.{topic_id.hex}.stray"
             assert (stray / "00000000000000000000.log").stat().st_size > 0
-        assert "folder set aside" in broker.log and "stray log removed" not in broker.log
+        assert "renamed the folder of a log" in broker.log and "deleted a stray log" not in broker.log
     finally:
         broker.kill()

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.segmented.background import Background
-from penstock.storage.segmented.contents import reader_of
+from penstock.storage.faulty_files import FaultyFiles
+from penstock.storage.segmented.background_tasks import BackgroundTasks
 from penstock.storage.segmented.engine import SegmentedEngine
-from penstock.storage.segmented.faulty import FaultyFiles
 from penstock.storage.segmented.log import SegmentedLog
-from penstock.storage.segmented.tagindex import SegmentTags, TagRoom
+from penstock.storage.segmented.reading.file_dump import reader_of
+from penstock.storage.segmented.reading.tag_index import SegmentTags, TagRoom
 from support.leading import leading
 from support.logs import AT, EPOCH, TOPIC_ID, new_engine, open_engine, settings
 from support.views import Viewer, append_tagged, tagged
@@ -56,7 +56,7 @@ async def indexed(folder: Path) -> list[Path]:
 async def test_what_was_known_of_closed_segments_is_known_after_a_restart(tmp_path: Path) -> None:
     files = await indexed(tmp_path)
     engine = await open_engine(tmp_path, CONFIG)
-    segments = engine.logs[AT].segments  # type: ignore[attr-defined]
+    segments = engine.logs[AT].segments
     assert len(files) == len(segments) - 1 > 3
     found, looked_at = await look(engine, "b")
     assert found == []
@@ -79,9 +79,9 @@ async def test_an_index_that_is_missing_or_damaged_is_made_anew(
         engine = await open_engine(tmp_path, CONFIG)
         assert (await look(engine, "even"))[0] == list(range(0, COUNT, 2))
         await engine.close()
-    assert ("index of tags made anew" in caplog.text) == (harm != "missing")
+    assert ("rebuilt a tag index" in caplog.text) == (harm != "missing")
     engine = await open_engine(tmp_path, CONFIG)
-    assert (await look(engine, "b"))[1] <= engine.logs[AT].segments[-1].size  # type: ignore[attr-defined]
+    assert (await look(engine, "b"))[1] <= engine.logs[AT].segments[-1].size
     await engine.close()
 
 
@@ -150,13 +150,14 @@ async def test_after_a_power_loss_the_index_says_nothing_of_records_that_are_gon
 async def test_nothing_is_written_of_bytes_that_a_power_loss_could_take_back(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     engine = await open_engine(tmp_path / "logs", CONFIG, files=files)
+    await engine.logs[AT].prepare_write()  # makes its files
     touched: list[Path] = []
     files.on_operation = lambda what, path: touched.append(path)
     files.hold_syncs()
     await fill(engine, "a")
     assert (await look(engine, "b"))[0] == []
-    await asyncio.get_running_loop().run_in_executor(engine.logs[AT]._env.read_pool, lambda: None)  # type: ignore[attr-defined]
-    assert len(engine.logs[AT].segments) > 5  # type: ignore[attr-defined]
+    await asyncio.get_running_loop().run_in_executor(engine.logs[AT]._env.read_pool, lambda: None)
+    assert len(engine.logs[AT].segments) > 5
     assert not [path for path in touched if ".tags" in path.name]
     files.release_syncs()
     await engine.logs[AT].flush()
@@ -169,7 +170,7 @@ async def test_memory_for_the_index_has_a_bound_and_what_is_let_go_comes_back(tm
     engine = await open_engine(tmp_path, CONFIG)
     log = engine.logs[AT]
     assert isinstance(log, SegmentedLog)
-    log.tags = SegmentTags(log, Background("orders-0"), replace(log._env, tag_room=(room := TagRoom(2000))))
+    log.tags = SegmentTags(log, BackgroundTasks("orders-0"), replace(log._env, tag_room=(room := TagRoom(2000))))
     await fill(engine, "a")
     await log.flush()
     await look(engine, "b")

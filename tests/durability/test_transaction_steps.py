@@ -22,7 +22,7 @@ from support.transactions import end, read_committed, shown, txn_append
 FLUSHED = settings(flush_messages=1, segment_bytes=1024, index_interval_bytes=200)
 COMPACTED = settings(segment_bytes=1024, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
 MERGED = settings(segment_bytes=4096, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
-SEARCH = "aborted transactions are looked for in the whole log"
+SEARCH = "scanning the whole log for aborted transactions"
 
 
 class Play:
@@ -285,7 +285,7 @@ async def test_a_reader_in_the_middle_of_a_compaction_sees_nothing_aborted(tmp_p
 
     def look(what: str, path: Path) -> None:
         if threading.current_thread().name.startswith("clean"):
-            for segment in engine.logs[AT].segments[:-1]:  # type: ignore[attr-defined]
+            for segment in engine.logs[AT].segments[:-1]:
                 segment.release()
             rounds.append(asyncio.run_coroutine_threadsafe(read_on(), loop).result(30))
 

@@ -16,11 +16,11 @@ from penstock.records.batch import HEADER_BYTES, read_header, stamp
 from penstock.records.compression import Codec, decompress
 from penstock.records.records import headers_of, records_block, walk
 from penstock.storage.admission import check_batch
+from penstock.storage.files import Files
+from penstock.storage.segmented.disk.identity import Identity, write_identity
 from penstock.storage.segmented.engine import SegmentedEngine
-from penstock.storage.segmented.files import Files
-from penstock.storage.segmented.identity import Identity, write_identity
 from support import logs
-from support.logs import AT, EPOCH, TOPIC_ID, batch, open_engine, read_around_damage
+from support.logs import AT, EPOCH, TOPIC_ID, append_batch, batch, open_engine, read_around_damage
 
 FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 FILES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -143,7 +143,7 @@ def test_recovery_keeps_every_batch_that_is_not_damaged(data: st.DataObject) -> 
             assert all((record.value or b"").startswith(b"%d" % record.offset) for record in found)
             assert set(bad) <= hit
             end = log.end_offset
-            assert (await log.append(memoryview(batch(b"next")), EPOCH)).base_offset == end
+            assert (await append_batch(log, memoryview(batch(b"next")), EPOCH)).base_offset == end
             after, _ = await read_around_damage(log)
             assert after[:-1] == found and after[-1].value == b"next"
             await engine.close()
@@ -179,7 +179,7 @@ def test_recovery_survives_any_files(data: st.DataObject) -> None:
             found, _ = await read_around_damage(log)
             assert [record.offset for record in found] == sorted({record.offset for record in found})
             end = log.end_offset
-            assert (await log.append(memoryview(batch(b"next")), EPOCH)).base_offset == end
+            assert (await append_batch(log, memoryview(batch(b"next")), EPOCH)).base_offset == end
             await log.find_time(0)
             await log.find_max_timestamp()
             await engine.close()

@@ -20,6 +20,7 @@ from conftest import BrokerFactory
 from support.broker_process import BrokerProcess
 from support.confluent import send
 from support.crew import SETTINGS, Crew
+from support.messages import place_of
 from support.waiting import until
 
 REBALANCES = "penstock_group_rebalances_total"
@@ -27,13 +28,15 @@ REBALANCES = "penstock_group_rebalances_total"
 
 def wait_until_paused(crew: Crew, *names: str) -> None:
     """Nobody has a partition any more, everybody is still there, and nobody asks for another plan."""
+    broker = crew.broker
+    assert isinstance(broker, BrokerProcess)
     until(lambda: not crew.owned(), "the members have given up their partitions")
 
     def is_at_rest() -> bool:
-        before = crew.broker.metric(REBALANCES)
+        before = broker.metric(REBALANCES)
         crew.wait_for_members(*names)
         wait_for_more_to_read(crew)
-        return crew.broker.metric(REBALANCES) == before
+        return broker.metric(REBALANCES) == before
 
     until(is_at_rest, "the group is at rest")
 
@@ -155,7 +158,7 @@ class TestTopics:
         def read() -> None:
             message = consumer.poll(0.05)
             if message is not None and message.error() is None:
-                found[message.topic()].append(message.offset())
+                found[message.topic() or ""].append(place_of(message)[1])
 
         def has(*names: str) -> bool:
             read()
@@ -192,11 +195,11 @@ class TestTopics:
         def is_in() -> bool:
             assert consumer.poll(0.05) is None
             described = admin.describe_consumer_groups([group])[group].result()
-            return described.state.name == "STABLE"
+            return bool(described.state.name == "STABLE")
 
         until(is_in, "the member is in")
         assert consumer.assignment() == []
         self.alter(admin, topic, topics[0], AlterConfigOpType.SUBTRACT)
         message = until(lambda: consumer.poll(0.05), "what was paused is read")
-        assert (message.topic(), message.offset()) == (topics[0], 0)
+        assert message is not None and (message.topic(), message.offset()) == (topics[0], 0)
         assert consumer.assignment() == [TopicPartition(topics[0], 0)]

@@ -11,7 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicParti
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from conftest import BrokerFactory
-from penstock.groups.reset import RESET_MARK
+from penstock.config.group import RESET_MARK
 from support.broker_process import BrokerProcess
 from support.crew import SETTINGS, Crew
 from support.history import Assigned, Consumed, History
@@ -74,6 +74,7 @@ def reset_under_load(crew: Crew, names: str) -> None:
     history = crew.history()
     for partition, target in TARGETS.items():
         assert went_on_from(target, seen(history, partition, began_ns)), (partition, target)
+    assert isinstance(crew.broker, BrokerProcess)
     assert crew.broker.metric("penstock_group_members_fenced_total") == len(names)
 
 

@@ -130,7 +130,8 @@ def test_what_a_member_may_not_say_is_refused_with_a_reason(
 ) -> None:
     wire.create_topic(topic)
     enter(wire, topic, topic)
-    answer = beat(wire, **({"group_id": topic, "member_id": "m1", "member_epoch": 1} | said))
+    told: dict[str, Any] = {"group_id": topic, "member_id": "m1", "member_epoch": 1} | said
+    answer = beat(wire, **told)
     assert answer["error_code"] == code
     assert answer["error_message"]
 

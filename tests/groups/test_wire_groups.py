@@ -128,7 +128,7 @@ def set_needed_replicas(broker: BrokerProcess, count: int) -> None:
     """With more than there are, nothing can be written to the internal topic."""
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     entry = ConfigEntry("min.insync.replicas", str(count), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, "__consumer_offsets", incremental_configs=[entry])
+    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result()
 
 
@@ -142,6 +142,7 @@ def committed(wire: Wire, topic: str, group: str, offset: int) -> int:
     return code
 
 
+@pytest.mark.log_files("the commit satisfies min.insync.replicas: copies are the database's matter")
 def test_what_cannot_be_written_is_not_acknowledged(new_broker: BrokerFactory) -> None:
     broker = new_broker(SETTINGS)
     with Wire(broker.address) as wire:

@@ -9,16 +9,20 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from penstock.errors import Code
 from penstock.protocol import apis
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.metadata import MetadataRequest
+from penstock.records.compression import Codec
 from support.broker_process import BrokerProcess
+from support.ports import free_ports
 from support.waiting import until
-from support.wire import Wire, batch_of, body_of, fetch_request, request_frame
+from support.wire import Wire, batch_of, body_of, fetch_request, produce_request, request_frame
 
 BrokerFactory = Callable[..., BrokerProcess]
 
@@ -183,3 +187,62 @@ def test_large_requests_that_exceed_the_allowance_together_all_get_through(
         assert producer.flush(60) == 0
     assert errors == [None] * len(producers)
     assert broker.metric("penstock_log_end_offset", topic=topic, partition="0") >= len(producers)
+
+
+def test_fetches_in_the_name_of_brokers_are_refused_and_leave_nothing_behind(
+    new_broker: BrokerFactory, topic: str
+) -> None:
+    broker = new_broker()
+    with Wire(broker.address) as wire:
+        topic_id = wire.create_topic(topic)
+        for replica in (1, 2, 7, 12_349):  # the broker's own id too
+            request = fetch_request([(topic_id, 0, 0)], 16, session_epoch=0)
+            request["replica_state"] = {"replica_id": replica, "replica_epoch": 1}
+            answer = wire.ask(apis.FETCH, 16, request)
+            assert (answer["error_code"], answer["session_id"]) == (Code.NONE, 0)
+            ((found,),) = (response["partitions"] for response in answer["responses"])
+            assert found["error_code"] == Code.TOPIC_AUTHORIZATION_FAILED
+    assert broker.metric("penstock_follower_sessions") == 0
+    assert_answers(broker)
+
+
+def test_a_fetch_through_the_inter_broker_listener_in_the_name_of_no_broker_loses_its_connection(
+    tmp_path: Path, topic: str
+) -> None:
+    broker = BrokerProcess(tmp_path / "broker")
+    broker.inter_broker = f"127.0.0.1:{free_ports(1)[0]}"
+    try:
+        broker.start()
+        with Wire(broker.address) as wire:
+            topic_id = wire.create_topic(topic)
+        for replica in (1, 2, 7, 12_349):  # the broker's own id too
+            with Wire(broker.inter_broker_address) as wire:
+                request = fetch_request([(topic_id, 0, 0)], 16, session_epoch=0)
+                request["replica_state"] = {"replica_id": replica, "replica_epoch": 1}
+                wire.send(apis.FETCH, 16, request)
+                assert wire.is_closed_by_broker()
+        assert broker.metric("penstock_follower_sessions") == 0
+        assert "which is not one of this cluster" in broker.log
+        assert_answers(broker)
+    finally:
+        broker.kill()
+
+
+def test_a_batch_that_is_decompressed_in_a_thread_is_not_overtaken(new_broker: BrokerFactory, topic: str) -> None:
+    broker = new_broker()
+    large = batch_of(bytes(900_000), codec=Codec.GZIP)
+    small = batch_of(b"small", codec=Codec.GZIP)
+    with Wire(broker.address) as wire:
+        wire.create_topic(topic)
+        partitions = [{"index": 0, "records": records} for records in (large, small) * 5]
+        request = produce_request(topic, None)
+        request["topic_data"] = [{"name": topic, "partition_data": partitions}]
+        (answer,) = wire.ask(apis.PRODUCE, 11, request)["responses"]
+        assert [found["base_offset"] for found in answer["partition_responses"]] == list(range(10))
+        # One request after the other, without waiting for the answers in between.
+        sent = [wire.send(apis.PRODUCE, 11, produce_request(topic, records)) for records in (large, small) * 5]
+        offsets = []
+        for number in sent:
+            answer = wire.receive(apis.PRODUCE, 11, number)
+            offsets.append(answer["responses"][0]["partition_responses"][0]["base_offset"])
+        assert offsets == list(range(10, 20))

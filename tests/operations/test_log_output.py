@@ -44,7 +44,7 @@ def test_every_line_of_the_json_log_is_an_event(new_broker: BrokerFactory, topic
     assert "broker is ready" in messages
     assert messages[-1] == "stopped"
     (ready,) = (event for event in events if event["message"] == "broker is ready")
-    assert (ready["listen"], ready["http"]) == (broker.kafka, broker.http)
+    assert (ready["listen"], ready["http"]) == (f"PLAINTEXT://{broker.kafka}", broker.http)
     assert sum(message == "connection closed" for message in messages) == 3
 
 

@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.push.answers import Answer as Verdict
-from penstock.push.answers import NotYet, Refused, Taken
-from penstock.push.endpoint import Endpoint as Pushed
-from penstock.push.endpoint import Manner
+from penstock.push.endpoint import HttpEndpoint, RequestOptions
 from penstock.push.requests import Request
+from penstock.push.responses import Accepted, PushOutcome, Refused, RetryLater
 from penstock.push.target import parse_target
 from support.endpoint import Answer, endpoint
 from support.ports import first_of_free_ports
@@ -25,9 +23,9 @@ from support.programs import required_program
 REQUEST = Request((("penstock-topic", "orders"),), b"body")
 
 
-async def post(url: str, *, authorities: Path | None = None, timeout_s: float = 20.0) -> Verdict:
-    manner = Manner(timeout_s=timeout_s, connections=2, authorities=authorities)
-    async with Pushed(parse_target(url), manner, SystemClock()) as pushed:
+async def post(url: str, *, authorities: Path | None = None, timeout_s: float = 20.0) -> PushOutcome:
+    request_options = RequestOptions(timeout_s=timeout_s, connections=2, authorities=authorities)
+    async with HttpEndpoint(parse_target(url), request_options, SystemClock()) as pushed:
         return await asyncio.wait_for(pushed.post(REQUEST), 60)
 
 
@@ -54,7 +52,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path
 async def test_https_is_trusted_by_the_authority_that_was_named(certificate: tuple[Path, ssl.SSLContext]) -> None:
     cert, context = certificate
     with endpoint(lambda posted: Answer(200), context) as hook:
-        assert await post(hook.url, authorities=cert) == Taken()
+        assert await post(hook.url, authorities=cert) == Accepted()
         assert hook.requests[0].body == b"body"
 
 
@@ -63,20 +61,20 @@ async def test_a_certificate_of_nobody_is_not_trusted_and_gets_nothing(
 ) -> None:
     with endpoint(lambda posted: Answer(200), certificate[1]) as hook:
         found = await post(hook.url)
-        assert isinstance(found, NotYet)
+        assert isinstance(found, RetryLater)
         assert "CERTIFICATE_VERIFY_FAILED" in found.reason
         assert hook.requests == []
 
 
 async def test_a_user_in_the_address_becomes_basic_authentication() -> None:
     with endpoint(lambda posted: Answer(200)) as hook:
-        assert await post(hook.url.replace("//", "//me:secret@")) == Taken()
+        assert await post(hook.url.replace("//", "//me:secret@")) == Accepted()
         assert hook.requests[0].headers["authorization"] == f"Basic {b64encode(b'me:secret').decode()}"
 
 
 async def test_nobody_at_the_address_is_a_failure() -> None:
     found = await post(f"http://127.0.0.1:{first_of_free_ports(1)}/")
-    assert isinstance(found, NotYet)
+    assert isinstance(found, RetryLater)
     assert found.reason.startswith("ConnectError")
 
 
@@ -105,7 +103,7 @@ async def test_an_answer_that_drips_is_silence() -> None:
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        assert await post(f"http://127.0.0.1:{port}/", timeout_s=0.5) == NotYet("no answer within 0.5 s")
+        assert await post(f"http://127.0.0.1:{port}/", timeout_s=0.5) == RetryLater("no answer within 0.5 s")
 
 
 async def test_what_is_no_http_is_a_failure() -> None:
@@ -117,4 +115,4 @@ async def test_what_is_no_http_is_a_failure() -> None:
     async with server:
         port = server.sockets[0].getsockname()[1]
         found = await post(f"http://127.0.0.1:{port}/")
-        assert isinstance(found, NotYet)
+        assert isinstance(found, RetryLater)

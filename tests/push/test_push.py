@@ -237,7 +237,7 @@ def test_nothing_is_lost_when_push_is_killed_in_the_middle(broker: BrokerProcess
     with endpoint(answering) as hook:
         for kill_at in (100, 250):
             with pushing(tmp_path, topic, hook.url, *arguments) as process:
-                until(lambda at=kill_at: len(taken) >= at, "some are delivered")  # type: ignore[misc]
+                until(lambda at=kill_at: len(taken) >= at, "some are delivered")
                 process.kill()
         with pushing(tmp_path, topic, hook.url, *arguments) as process:
             until(lambda: set(taken) == values, "all are delivered", 60)
@@ -248,7 +248,7 @@ def test_nothing_is_lost_when_push_is_killed_in_the_middle(broker: BrokerProcess
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["ftp://127.0.0.1/"], "http:// or https:// is needed"),
+        (["ftp://127.0.0.1/"], "expected http:// or https://"),
         (["http://127.0.0.1/", "--secret-file", "/nowhere/at/all"], "cannot be read"),
         (["http://127.0.0.1/", "--ca-file", "/nowhere/at/all"], "certificate authorities"),
     ],
@@ -267,10 +267,28 @@ def test_without_its_library_push_says_how_to_get_it() -> None:
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        (["--reject-on", "200"], "no status from 300 to 599"),
-        (["--timeout", "0s"], "no time for an answer"),
-        (["--first", "soon"], "'soon' is no duration"),
+        (["--reject-on", "200"], "not a status from 300 to 599"),
+        (["--timeout", "0s"], "must be greater than 0"),
+        (["--first", "soon"], "'soon' is not a duration"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(option: list[str], words: str) -> None:
     assert words in complaint(run([PENSTOCK, "push", "orders", "http://127.0.0.1/", "-g", "web", *option]), code=2)
+
+
+def test_an_endpoint_that_is_down_is_named_with_the_reason_and_again_when_it_is_back(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    is_down = threading.Event()
+    is_down.set()
+    make_topic(broker, topic)
+    send(broker, topic, b"x")
+    with endpoint(lambda request: Answer(503 if is_down.is_set() else 204)) as hook:
+        arguments = ["--group", topic, "--first", "200ms", "-b", broker.kafka]
+        with pushing(tmp_path, topic, hook.url, *arguments) as process:
+            until(lambda: f"{hook.url} does not accept messages" in process.log, "it has said so")
+            is_down.clear()
+            until(lambda: f"{hook.url} accepts messages again, after" in process.log, "it has said that it is over")
+            assert process.stop()["delivered"] == 1
+    assert process.log.count("does not accept messages") == 1
+    assert "HTTP 503 Service Unavailable" in process.log

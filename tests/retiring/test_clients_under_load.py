@@ -76,7 +76,7 @@ def confluent(**settings: Any) -> Client:
         while not ledger.is_over.is_set():
             for key, value in ledger.burst():
                 producer.produce(
-                    topic, value, key, on_delivery=lambda error, message: ledger.told(message.value(), error)
+                    topic, value, key, on_delivery=lambda error, message: ledger.told(message.value() or b"", error)
                 )
             producer.poll(0)
             if len(producer) > 20 * BURST:

@@ -121,8 +121,8 @@ async def test_dedup_and_order_work_as_with_threads(client: penstock.aio.Client,
     await client.start()
     await asyncio.to_thread(heard.wait, 12)
     await client.stop()
-    for key in (b"a", b"b"):
-        assert [message.value for message in heard.messages if message.key == key] == [
+    for sent_key in (b"a", b"b"):
+        assert [message.value for message in heard.messages if message.key == sent_key] == [
             f"{number}".encode() for number in range(6)
         ]
     store.close()

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 import penstock
 from conftest import BrokerFactory
-from penstock.sdk.receive.dedup import Busy, Outcome, Store
+from penstock.sdk.dedup.store import ClaimedElsewhere, ClaimResult, Store
+from penstock.sdk.topic_names import retry_topic
 from support.broker_process import BrokerProcess
 from support.receiving import SOON, Heard, create, running, wait_until_committed
 from support.stores import MariaDbProcess, RedisProcess
@@ -27,15 +28,6 @@ SHORT_MS = 150
 @pytest.fixture(scope="module")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
     process = RedisProcess(tmp_path_factory.mktemp("redis") / "1")
-    try:
-        yield process.start()
-    finally:
-        process.kill()
-
-
-@pytest.fixture(scope="module")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbProcess]:
-    process = MariaDbProcess(tmp_path_factory.mktemp("mariadb") / "1")
     try:
         yield process.start()
     finally:
@@ -64,49 +56,49 @@ def group(topic: str) -> str:
 
 
 def test_an_id_is_claimed_once_and_done_once(store: Store, group: str) -> None:
-    assert store.claim(group, "a", "one", LONG_MS) is Outcome.CLAIMED
+    assert store.claim(group, "a", "one", LONG_MS) is ClaimResult.CLAIMED
     busy = store.claim(group, "a", "two", LONG_MS)
-    assert isinstance(busy, Busy)
-    assert 0 < busy.left_ms <= LONG_MS
+    assert isinstance(busy, ClaimedElsewhere)
+    assert 0 < busy.lease_left_ms <= LONG_MS
     assert store.complete(group, "a", "one", LONG_MS)
-    assert store.claim(group, "a", "two", LONG_MS) is Outcome.DONE
-    assert store.claim(group, "a", "one", LONG_MS) is Outcome.DONE
+    assert store.claim(group, "a", "two", LONG_MS) is ClaimResult.DONE
+    assert store.claim(group, "a", "one", LONG_MS) is ClaimResult.DONE
 
 
 def test_ids_and_groups_are_apart(store: Store, group: str) -> None:
-    assert store.claim(group, "a", "one", LONG_MS) is Outcome.CLAIMED
-    assert store.claim(group, "b", "two", LONG_MS) is Outcome.CLAIMED
-    assert store.claim(f"{group} a", "", "three", LONG_MS) is Outcome.CLAIMED
-    assert store.claim(f"{group}.other", "a", "four", LONG_MS) is Outcome.CLAIMED
+    assert store.claim(group, "a", "one", LONG_MS) is ClaimResult.CLAIMED
+    assert store.claim(group, "b", "two", LONG_MS) is ClaimResult.CLAIMED
+    assert store.claim(f"{group} a", "", "three", LONG_MS) is ClaimResult.CLAIMED
+    assert store.claim(f"{group}.other", "a", "four", LONG_MS) is ClaimResult.CLAIMED
 
 
 def test_the_same_token_may_claim_again(store: Store, group: str) -> None:
-    assert store.claim(group, "a", "one", SHORT_MS) is Outcome.CLAIMED
-    assert store.claim(group, "a", "one", LONG_MS) is Outcome.CLAIMED
+    assert store.claim(group, "a", "one", SHORT_MS) is ClaimResult.CLAIMED
+    assert store.claim(group, "a", "one", LONG_MS) is ClaimResult.CLAIMED
 
 
 def test_a_released_id_can_be_claimed_by_others(store: Store, group: str) -> None:
     store.claim(group, "a", "one", LONG_MS)
     store.release(group, "a", "somebody else")
-    assert isinstance(store.claim(group, "a", "two", LONG_MS), Busy)
+    assert isinstance(store.claim(group, "a", "two", LONG_MS), ClaimedElsewhere)
     store.release(group, "a", "one")
-    assert store.claim(group, "a", "two", LONG_MS) is Outcome.CLAIMED
+    assert store.claim(group, "a", "two", LONG_MS) is ClaimResult.CLAIMED
 
 
 def test_what_is_done_cannot_be_released(store: Store, group: str) -> None:
     store.claim(group, "a", "one", LONG_MS)
     store.complete(group, "a", "one", LONG_MS)
     store.release(group, "a", "one")
-    assert store.claim(group, "a", "two", LONG_MS) is Outcome.DONE
+    assert store.claim(group, "a", "two", LONG_MS) is ClaimResult.DONE
 
 
 def test_a_lease_ends_and_whoever_had_it_cannot_complete(store: Store, group: str) -> None:
     store.claim(group, "a", "dead", SHORT_MS)
-    until(lambda: store.claim(group, "a", "next", LONG_MS) is Outcome.CLAIMED, "the lease ends")
+    until(lambda: store.claim(group, "a", "next", LONG_MS) is ClaimResult.CLAIMED, "the lease ends")
     assert not store.complete(group, "a", "dead", LONG_MS)
     assert not store.extend(group, "a", "dead", LONG_MS)
     store.release(group, "a", "dead")
-    assert isinstance(store.claim(group, "a", "third", LONG_MS), Busy)
+    assert isinstance(store.claim(group, "a", "third", LONG_MS), ClaimedElsewhere)
     assert store.complete(group, "a", "next", LONG_MS)
 
 
@@ -114,20 +106,20 @@ def test_a_lease_that_is_extended_does_not_end(store: Store, group: str) -> None
     store.claim(group, "a", "one", 1000)
     assert store.extend(group, "a", "one", LONG_MS)
     busy = store.claim(group, "a", "two", LONG_MS)
-    assert isinstance(busy, Busy)
-    assert busy.left_ms > 1000
+    assert isinstance(busy, ClaimedElsewhere)
+    assert busy.lease_left_ms > 1000
 
 
 def test_the_window_ends(store: Store, group: str) -> None:
     store.claim(group, "a", "one", LONG_MS)
     assert store.complete(group, "a", "one", SHORT_MS)
-    until(lambda: store.claim(group, "a", "two", LONG_MS) is Outcome.CLAIMED, "the window ends")
+    until(lambda: store.claim(group, "a", "two", LONG_MS) is ClaimResult.CLAIMED, "the window ends")
 
 
 def test_an_id_may_be_long_and_of_any_letters(store: Store, group: str) -> None:
     for biz_id in ("x" * 10_000, "käse 🧀 'quoted' \\ \x00", ""):
-        assert store.claim(group, biz_id, "one", LONG_MS) is Outcome.CLAIMED
-        assert isinstance(store.claim(group, biz_id, "two", LONG_MS), Busy)
+        assert store.claim(group, biz_id, "one", LONG_MS) is ClaimResult.CLAIMED
+        assert isinstance(store.claim(group, biz_id, "two", LONG_MS), ClaimedElsewhere)
 
 
 def test_of_many_who_claim_at_once_one_gets_it(store: Store, group: str) -> None:
@@ -136,7 +128,7 @@ def test_of_many_who_claim_at_once_one_gets_it(store: Store, group: str) -> None
 
     def claim_all(token: str) -> list[str]:
         together.wait(PATIENCE_S)
-        return [biz_id for biz_id in ids if store.claim(group, biz_id, token, LONG_MS) is Outcome.CLAIMED]
+        return [biz_id for biz_id in ids if store.claim(group, biz_id, token, LONG_MS) is ClaimResult.CLAIMED]
 
     with ThreadPoolExecutor(takers) as pool:
         claimed = [biz_id for got in pool.map(claim_all, map(str, range(takers))) for biz_id in got]
@@ -148,9 +140,15 @@ def test_old_rows_are_deleted(mariadb: MariaDbProcess, group: str) -> None:
     for number in range(5):
         store.claim(group, f"{number}", "one", 1)
     store.claim(group, "kept", "one", LONG_MS)
-    deleted = []
-    until(lambda: sum(deleted) == 5 or deleted.append(store.clean()), "what is over is deleted")
-    assert isinstance(store.claim(group, "kept", "two", LONG_MS), Busy)
+    deleted = 0
+
+    def is_clean() -> bool:
+        nonlocal deleted
+        deleted += store.clean()
+        return deleted == 5
+
+    until(is_clean, "what is over is deleted")
+    assert isinstance(store.claim(group, "kept", "two", LONG_MS), ClaimedElsewhere)
     store.close()
 
 
@@ -176,7 +174,7 @@ def test_duplicates_are_handled_once(broker: BrokerProcess, admin: AdminClient, 
         with running(client):
             until(lambda: len(heard.values) >= 13, "each id is handled")
             wait_until_committed(broker.kafka, topic, topic, 3)
-            wait_until_committed(broker.kafka, topic, f"{topic}.retry", 3)
+            wait_until_committed(broker.kafka, topic, retry_topic(topic, topic), 3)
     assert heard.counts == {**{f"{number}".encode(): 1 for number in range(10)}, b"fails": 1, b"no id": 2}
 
 
@@ -185,7 +183,7 @@ def test_an_id_that_is_being_handled_waits_and_loses_no_attempt(
 ) -> None:
     create(admin, topic)
     store, heard = penstock.MemoryStore(), Heard()
-    assert store.claim(topic, "order", "another consumer", LONG_MS) is Outcome.CLAIMED
+    assert store.claim(topic, "order", "another consumer", LONG_MS) is ClaimResult.CLAIMED
     # One attempt only: being busy must not use it up.
     once = penstock.Retries(attempts=1)
     with penstock.Client(broker.kafka) as client:
@@ -243,7 +241,7 @@ def test_the_claim_of_a_process_that_died_at_work_ends_with_its_deadline(
         subscribers.start("one", instance="same", die="handling")
         subscribers.wait_for_death("one")
         store = penstock.SqlStore(url)
-        assert isinstance(store.claim(topic, "x", "me", 1), Busy)
+        assert isinstance(store.claim(topic, "x", "me", 1), ClaimedElsewhere)
         store.close()
         subscribers.start("one", instance="same")
         until(lambda: len(subscribers.values("handled")) == 2, "it is handled again")

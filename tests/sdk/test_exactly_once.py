@@ -93,7 +93,7 @@ def test_a_transaction_is_for_exactly_once_only(client: penstock.Client, created
     client.send(created, b"x")
     with running(client):
         heard.wait(1)
-    assert errors == ['a message has a transaction with delivery="exactly-once" only']
+    assert errors == ['message.transaction requires delivery="exactly-once"']
 
 
 def test_a_partition_that_the_library_begins_before_what_is_committed_goes_on_behind_that(

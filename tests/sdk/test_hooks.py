@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 import penstock
 from conftest import BrokerFactory
+from penstock.sdk.topic_names import retry_topic
 from support.broker_process import BrokerProcess
 from support.foreign import seen_in, values_in
 from support.waiting import until
@@ -172,7 +173,7 @@ def test_a_trace_goes_from_the_sender_through_the_handler_and_its_retry(broker: 
         (order,) = spans("order")
         (sent,) = spans(f"send {topic}")
         first, second = sorted(spans(f"handle {topic}"), key=lambda span: span.start_time or 0)
-        (retry,) = spans(f"send {topic}-group.retry")
+        (retry,) = spans(f"send {retry_topic(f'{topic}-group', topic)}")
     ids = {span.context.trace_id for span in (order, sent, first, retry, second) if span.context is not None}
     assert len(ids) == 1
     assert sent.context is not None and order.context is not None and retry.context is not None

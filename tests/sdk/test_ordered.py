@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import penstock
+from penstock.sdk.topic_names import retry_topic
 from support.broker_process import BrokerProcess
 from support.foreign import seen_in
 from support.receiving import SOON, Heard, create, running, wait_until_committed
@@ -85,7 +86,7 @@ def test_a_key_that_fails_holds_up_itself_only(
         wait_until_committed(broker.kafka, topic, topic)
     assert by_key(heard) == {b"sound": list(range(5)), b"broken": list(range(5))}
     # It was tried again here, not by way of the retry topic.
-    assert seen_in(broker.kafka, f"{topic}.retry") == []
+    assert seen_in(broker.kafka, retry_topic(topic, topic)) == []
 
 
 def test_after_its_last_attempt_the_key_goes_on_with_the_next(

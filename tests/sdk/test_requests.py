@@ -12,9 +12,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from kafka import KafkaConsumer, KafkaProducer
 
 import penstock
-from penstock.sdk.send.requests import PARTITIONS, REPLY_TOPIC
+from penstock.sdk.send.request_reply import PARTITIONS, REPLY_TOPIC
 from support.broker_process import BrokerProcess
 from support.foreign import seen_in
+from support.messages import headers_of
 from support.waiting import PATIENCE_S
 
 Answer = Callable[[dict[str, bytes | None], bytes], None]
@@ -56,7 +57,7 @@ class Service:
         while not self._stop.is_set():
             message = self._consumer.poll(0.1)
             if message is not None and message.error() is None:
-                self._answer(dict(message.headers() or ()), message.value() or b"")
+                self._answer(dict(headers_of(message)), message.value() or b"")
 
 
 def token_of(headers: dict[str, bytes | None]) -> str:
@@ -137,7 +138,7 @@ def test_without_an_answer_the_request_says_so_and_a_late_one_is_passed_over(
 
 def test_a_token_that_is_none_is_refused(client: penstock.Client) -> None:
     for token in ("", "topic", "topic/1", "topic/x/1", "to pic/1/a", "topic/-1/a", "topic/1/"):
-        with pytest.raises(penstock.InvalidInputError, match=r"reply token|name of a topic"):
+        with pytest.raises(penstock.InvalidInputError, match=r"reply token|topic name"):
             client.reply(token, b"")
 
 
@@ -163,7 +164,7 @@ def test_a_reply_topic_of_ones_own_is_used(broker: BrokerProcess, topic: str) ->
 
 
 def test_a_request_that_cannot_be_sent_fails_with_the_reason(client: penstock.Client, topic: str) -> None:
-    with pytest.raises(penstock.SendError, match="the broker refuses"):
+    with pytest.raises(penstock.SendError, match="the broker refused"):
         client.request(topic, b"", headers={"penstock-delay": "whenever"})
     with pytest.raises(penstock.InvalidInputError, match="timeout"):
         client.request(topic, b"", timeout="soon")

@@ -6,12 +6,14 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 import penstock
 from conftest import BrokerFactory
+from penstock.sdk.topic_names import dead_topic, retry_topic
 from support.broker_process import BrokerProcess
 from support.foreign import seen_in
 from support.programs import required_program, run
@@ -65,6 +67,7 @@ def test_a_failed_message_comes_again_with_growing_delays_and_then_is_a_dead_let
         ("penstock-attempt", b"3"),
         ("penstock-origin", f"{created}/{receipt.partition}/0/{seen[0].timestamp_ms}".encode()),
         ("penstock-error", b"ValueError: no 3"),
+        ("penstock-retry-topic", retry_topic(created, created).encode()),
     ]
 
 
@@ -81,7 +84,7 @@ def test_kcat_reads_retries_and_dead_letters_with_their_headers(
     with running(client):
         seen_in(broker.kafka, f"{created}.dead", 1)
     said = {}
-    for topic in (f"{created}.retry", f"{created}.dead"):
+    for topic in (retry_topic(created, created), f"{created}.dead"):
         done = run([kcat, "-b", broker.kafka, "-C", "-t", topic, "-e", "-q", "-J"])
         (line,) = done.stdout.splitlines()
         said[topic] = json.loads(line)
@@ -162,7 +165,7 @@ def test_an_endless_error_is_cut(broker: BrokerProcess, client: penstock.Client,
     assert error.decode().startswith("ValueError: ää")
 
 
-def test_the_groups_topics_are_as_large_as_the_largest_topic(
+def test_each_retry_topic_is_as_large_as_its_topic_and_the_dead_letters_as_the_largest(
     admin: AdminClient, client: penstock.Client, topic: str
 ) -> None:
     create(admin, topic, 2)
@@ -173,9 +176,9 @@ def test_the_groups_topics_are_as_large_as_the_largest_topic(
     with running(client):
         heard.wait(1)
     topics = admin.list_topics().topics
-    found = [name for name in topics if name.startswith(f"{topic}_with__nusual_name-")]
-    assert sorted(name.rpartition(".")[2] for name in found) == ["dead", "retry"]
-    assert {len(topics[name].partitions) for name in found} == {5}
+    sizes = {retry_topic(group, topic): 2, retry_topic(group, f"{topic}.wide"): 5, dead_topic(group): 5}
+    found = [name for name in topics if name.startswith(f"{topic}_with__nusual_name")]
+    assert {name: len(topics[name].partitions) for name in found} == sizes
 
 
 def test_a_process_killed_between_the_retry_and_the_commit_leaves_one_retry(
@@ -199,7 +202,7 @@ def test_a_process_killed_between_the_retry_and_the_commit_leaves_one_retry(
         subscribers.stop("one")
     assert subscribers.values("handled") == ["fails once", "works"]
     assert [event["attempt"] for event in subscribers.events("one", "handling")] == [1, 1, 2, 1]
-    assert [seen.value for seen in seen_in(broker.kafka, f"{topic}.retry")] == [b"fails once"]
+    assert [seen.value for seen in seen_in(broker.kafka, retry_topic(topic, topic))] == [b"fails once"]
 
 
 def test_kills_of_subscribers_and_of_the_broker_under_load_lose_nothing(
@@ -217,3 +220,31 @@ def test_kills_of_subscribers_and_of_the_broker_under_load_lose_nothing(
     assert not lost
     assert not seen_in(broker.kafka, f"{topic}.dead")
     assert sum(ends(broker.kafka, topic, 4).values()) >= len(sent)
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_processes_of_one_group_that_subscribe_to_different_topics_get_their_own_retries(
+    broker: BrokerProcess, admin: AdminClient, topic: str, delivery: Any
+) -> None:
+    names = [create(admin, f"{topic}-{which}", 2) for which in ("orders", "refunds")]
+    heard = {name: Heard() for name in names}
+
+    def subscribe(client: penstock.Client, name: str) -> None:
+        @client.subscribe(name, group=topic, retries=SOON, delivery=delivery, from_beginning=True)
+        def handle(message: penstock.Message) -> None:
+            heard[name](message)
+            if message.attempt < 3:
+                raise ValueError
+
+    with penstock.Client(broker.kafka) as one, penstock.Client(broker.kafka) as two:
+        for client, name in zip((one, two), names, strict=True):
+            subscribe(client, name)
+            for number in range(10):
+                client.send_soon(name, f"{number}")
+            assert client.flush()
+        with running(one), running(two):
+            for name in names:
+                heard[name].wait(30)
+    for name in names:
+        assert {message.topic for message in heard[name].messages} == {name}
+        assert len(heard[name].messages) == 30

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 import penstock
 import penstock.aio
 from support.broker_process import BrokerProcess
+from support.messages import headers_of
 from support.receiving import SOON, Heard, running
 from support.waiting import until
 
@@ -44,7 +45,7 @@ def senders(broker: BrokerProcess, topic: str, count: int) -> dict[bytes, list[b
     def has_all() -> bool:
         for message in consumer.consume(count, 0.1):
             if message.error() is None:
-                headers = message.headers() or []
+                headers = headers_of(message)
                 found[message.value() or b""] = [value or b"" for name, value in headers if name == SENDER]
         return len(found) >= count
 

@@ -76,12 +76,12 @@ def test_keys_go_where_other_clients_put_them(broker: BrokerProcess, client: pen
     from kafka import KafkaProducer
 
     keys = [f"key-{number}" for number in range(50)]
-    places = {key: client.send_soon(created, b"ours", key=key) for key in keys}
+    topic_partitions = {key: client.send_soon(created, b"ours", key=key) for key in keys}
     producer = KafkaProducer(bootstrap_servers=broker.kafka)
     theirs = {key: producer.send(created, b"theirs", key=key.encode()) for key in keys}
     producer.flush()
     for key in keys:
-        assert places[key].result(PATIENCE_S).partition == theirs[key].get(PATIENCE_S).partition
+        assert topic_partitions[key].result(PATIENCE_S).partition == theirs[key].get(PATIENCE_S).partition
     producer.close()
 
 
@@ -187,63 +187,63 @@ def test_a_schedule_comes_again_and_again_until_it_is_cancelled(
 
 
 @pytest.mark.parametrize(
-    ("extras", "named"),
+    ("options", "named"),
     [
-        ({"delay": "soon"}, "'soon' is no duration"),
+        ({"delay": "soon"}, "'soon' is not a duration"),
         ({"delay": "30"}, "'30' has no unit"),
         ({"delay": -1}, "negative"),
-        ({"delay": True}, "True is no duration"),
-        ({"delay": "1s", "deliver_at": 1}, "delay and deliver_at do not go together"),
-        ({"deliver_at": 1, "schedule": "every 5s"}, "deliver_at and schedule do not go together"),
-        ({"deliver_at": datetime(2030, 1, 1)}, "no time zone"),
-        ({"deliver_at": -5}, "deliver_at is -5"),
-        ({"deliver_at": "tomorrow"}, "deliver_at is 'tomorrow'"),
+        ({"delay": True}, "True is not a duration"),
+        ({"delay": "1s", "deliver_at": 1}, "delay and deliver_at cannot be combined"),
+        ({"deliver_at": 1, "schedule": "every 5s"}, "deliver_at and schedule cannot be combined"),
+        ({"deliver_at": datetime(2030, 1, 1)}, "needs a time zone"),
+        ({"deliver_at": -5}, "deliver_at is out of range: -5 ms"),
+        ({"deliver_at": "tomorrow"}, "deliver_at must be .*, not 'tomorrow'"),
         ({"schedule": "cron 61 * * * *"}, "'61' is not between 0 and 59"),
         ({"schedule": "cron 0 9 * * * Europe/Nowhere"}, "no time zone Europe/Nowhere"),
         ({"schedule": "every 1ms"}, "every 1ms"),
-        ({"timer_id": ""}, "timer_id is ''"),
+        ({"timer_id": ""}, "timer_id must be .*, not ''"),
         ({"timer_id": "x" * 256}, "1 to 255 bytes"),
-        ({"tags": ["a,b"]}, "'a,b' cannot be a tag"),
-        ({"tags": [" a"]}, "' a' cannot be a tag"),
-        ({"tags": [""]}, "'' cannot be a tag"),
-        ({"biz_id": ""}, "biz_id is ''"),
-        ({"partition": -1}, "partition is -1"),
-        ({"key": 42}, "the key is of type int"),
-        ({"headers": {"": b""}}, "'' cannot be the name of a header"),
-        ({"headers": {"a": 1}}, "the header a is of type int"),
-        ({"headers": ["ab", "abc"]}, "'abc' is no header"),
-        ({"headers": {"penstock-delay": "1s"}, "delay": "1s"}, "penstock-delay is given twice"),
-        ({"timestamp": datetime(2030, 1, 1)}, "timestamp is 2030-01-01T00:00:00, which has no time zone"),
-        ({"colour": "red"}, "colour is not known"),
+        ({"tags": ["a,b"]}, "'a,b' is not a tag"),
+        ({"tags": [" a"]}, "' a' is not a tag"),
+        ({"tags": [""]}, "'' is not a tag"),
+        ({"biz_id": ""}, "biz_id must be .*, not ''"),
+        ({"partition": -1}, "partition must be .*, not -1"),
+        ({"key": 42}, "key must be .*, not int"),
+        ({"headers": {"": b""}}, "'' is not a header name"),
+        ({"headers": {"a": 1}}, "header a must be .*, not int"),
+        ({"headers": ["ab"]}, "'ab' is not a header"),
+        ({"headers": {"penstock-delay": "1s"}, "delay": "1s"}, "penstock-delay is set twice"),
+        ({"timestamp": datetime(2030, 1, 1)}, "timestamp needs a time zone: 2030-01-01T00:00:00 has none"),
+        ({"colour": "red"}, "unknown option colour"),
     ],
 )
 def test_what_cannot_be_sent_is_refused_before_it_is_sent(
-    client: penstock.Client, topic: str, extras: Any, named: str
+    client: penstock.Client, topic: str, options: Any, named: str
 ) -> None:
     with pytest.raises(penstock.InvalidInputError, match=named.replace("(", r"\(")):
-        client.send(topic, b"value", **extras)
+        client.send(topic, b"value", **options)
     with pytest.raises(penstock.InvalidInputError):
-        client.send_soon(topic, b"value", **extras)
+        client.send_soon(topic, b"value", **options)
     assert client.counters == penstock.Counters()
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "x" * 250, "..", "a/b"])
 def test_a_topic_that_cannot_be_is_refused(client: penstock.Client, topic: str) -> None:
-    with pytest.raises(penstock.InvalidInputError, match="cannot be the name of a topic"):
+    with pytest.raises(penstock.InvalidInputError, match="is not a topic name"):
         client.send(topic, b"value")
 
 
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"delivery": "sometimes"}, "delivery is 'sometimes'"),
-        ({"compression": "rar"}, "compression is 'rar'"),
+        ({"delivery": "sometimes"}, "delivery must be .*, not 'sometimes'"),
+        ({"compression": "rar"}, "compression must be .*, not 'rar'"),
         ({"linger": "long"}, "linger: 'long'"),
-        ({"tries": 0}, "tries is 0"),
-        ({"try_timeout": 0}, "try_timeout is 0"),
-        ({"batch_bytes": 0}, "batch_bytes is 0"),
-        ({"transactional_id": "me"}, "transactional_id is for exactly-once"),
-        ({"delivery": "exactly-once", "when_away": penstock.Spill("somewhere")}, "Spill does not go together"),
+        ({"tries": 0}, "tries must be .*, not 0"),
+        ({"try_timeout": 0}, "try_timeout must be .*, not 0"),
+        ({"batch_bytes": 0}, "batch_bytes must be .*, not 0"),
+        ({"transactional_id": "me"}, "transactional_id requires exactly-once"),
+        ({"delivery": "exactly-once", "when_away": penstock.Spill("somewhere")}, "Spill cannot be combined"),
     ],
 )
 def test_ways_of_sending_that_cannot_be_are_refused(wrong: Any, named: str) -> None:
@@ -253,7 +253,7 @@ def test_ways_of_sending_that_cannot_be_are_refused(wrong: Any, named: str) -> N
 
 @pytest.mark.parametrize("bootstrap", ["", "localhost", "a b:1", "host:port", "one:1,,two:2"])
 def test_a_bootstrap_that_cannot_be_is_refused(bootstrap: str) -> None:
-    with pytest.raises(penstock.InvalidInputError, match="bootstrap names"):
+    with pytest.raises(penstock.InvalidInputError, match="bootstrap: "):
         penstock.Client(bootstrap)
 
 
@@ -277,7 +277,7 @@ def test_what_the_broker_refuses_fails_with_the_reason(
     assert not refused.value.is_retriable
     with pytest.raises(penstock.SendError, match="Unknown partition"):
         client.send(created, b"value", partition=7)
-    with pytest.raises(penstock.SendError, match="the broker refuses the record"):
+    with pytest.raises(penstock.SendError, match="the broker refused the record"):
         client.send(created, b"value", headers={"penstock-delay": "whenever"})
     assert client.counters.failed == 3
     assert client.send(created, b"value").offset == 0
@@ -285,7 +285,7 @@ def test_what_the_broker_refuses_fails_with_the_reason(
 
 def test_a_message_fails_when_its_tries_have_passed(new_broker: BrokerFactory, topic: str) -> None:
     broker = new_broker()
-    sending = penstock.Sending(tries=2, try_timeout="500ms")
+    sending = penstock.Sending(tries=2, try_timeout="2s")
     with penstock.Client(broker.kafka, sending=sending) as client:
         client.send(topic, b"before")
         broker.kill()

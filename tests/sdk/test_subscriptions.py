@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -85,12 +86,12 @@ def test_a_group_whose_place_is_deleted_goes_on_with_the_first_there_is(
     assert (first.values, second.values) == ([b"0"], [b"3", b"4"])
 
 
-def test_a_new_group_begins_at_the_end_and_misses_nothing_from_then_on(
+def test_a_new_group_may_begin_at_the_end_and_misses_nothing_from_then_on(
     broker: BrokerProcess, client: penstock.Client, created: str
 ) -> None:
     heard = Heard()
     client.send(created, b"old")
-    client.subscribe(created, heard, group=created)
+    client.subscribe(created, heard, group=created, from_beginning=False)
     with running(client):
         wait_until_joined(broker.kafka, created)
     # It has read nothing yet; still it knows where it was.
@@ -253,7 +254,8 @@ def test_work_longer_than_the_poll_interval_does_not_cost_the_membership(new_bro
 def test_members_that_come_and_go_lose_nothing(broker: BrokerProcess, admin: AdminClient, topic: str) -> None:
     create(admin, topic, 6)
     # A member that the library lets go without a word is one until its session is over.
-    heard, sent, quick = Heard(), [], {"heartbeat.interval.ms": 100, "session.timeout.ms": 6000}
+    heard, quick = Heard(), {"heartbeat.interval.ms": 100, "session.timeout.ms": 6000}
+    sent: list[Any] = []
     with penstock.Client(broker.kafka) as sender, penstock.Client(broker.kafka, settings=quick) as first:
         first.subscribe(topic, heard, group=topic, concurrency=4, from_beginning=True)
 
@@ -379,3 +381,50 @@ def test_at_most_once_commits_before_the_handler_is_called(
         with running(other):
             again.wait(1)
         assert again.values == [b"new"]
+
+
+@pytest.mark.parametrize(("from_beginning", "where"), [(True, "the oldest messages"), (False, "new messages")])
+def test_where_a_new_group_begins_is_said_once(
+    broker: BrokerProcess,
+    client: penstock.Client,
+    created: str,
+    caplog: pytest.LogCaptureFixture,
+    from_beginning: bool,
+    where: str,
+) -> None:
+    caplog.set_level("INFO")
+    heard = Heard()
+    client.subscribe(created, heard, group=created, from_beginning=from_beginning)
+
+    def lines() -> list[str]:
+        return [
+            line
+            for line in caplog.messages
+            if line.startswith(f"group {created} has no committed offsets for {created}")
+        ]
+
+    with running(client):
+        wait_until_joined(broker.kafka, created)
+        client.send(created, b"x")
+        heard.wait(1)
+    (line,) = lines()
+    assert f"it starts with {where}" in line
+    with running(client):
+        wait_until_joined(broker.kafka, created)
+    assert len(lines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "said"),
+    [
+        ({"group.protocol": "consumer", "session.timeout.ms": 7000}, {}, "session.timeout.ms"),
+        ({}, {"tags": "a and ("}, "tags"),
+    ],
+)
+def test_what_is_refused_for_good_ends_run_with_the_reason(
+    broker: BrokerProcess, topic: str, settings: dict[str, Any], options: dict[str, Any], said: str
+) -> None:
+    with penstock.Client(broker.kafka, settings=settings) as client:
+        client.subscribe(topic, Heard(), group=topic, **options)
+        with pytest.raises(penstock.InvalidInputError, match=said):
+            client.run()

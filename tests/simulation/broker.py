@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.cluster.draft import Draft
 from penstock.cluster.metadata import PartitionImage
+from penstock.cluster.metadata_draft import MetadataDraft
 from penstock.errors import Code
 from penstock.ids import BrokerId
-from penstock.replication.following import Position
+from penstock.replication.divergence import Position
 from penstock.replication.leadership import LagRules
 
 from . import controller
@@ -93,7 +93,7 @@ class Broker(Node):
     @property
     def lease_until_ms(self) -> float:
         """A session without the lease in it, because its return is not committed, is no lease."""
-        holds = self.view is not None and self.view.leases.get(self.id) == self.session
+        holds = self.view is not None and self.view.leases.get(self.id) == self.session and not self.is_stopping
         return self._session_until_ms if holds else NEVER
 
     @property
@@ -235,7 +235,7 @@ class Broker(Node):
                     break
 
     def _join(self, view: View) -> None:
-        draft = Draft(view.image)
+        draft = MetadataDraft(view.image)
         me = view.image.brokers[self.id]
         draft.put_broker(replace(me, is_alive=True, epoch=me.epoch + 1))
         self.around.machines.welcome(draft, self.id, has_all=self.has_all, is_unclean=never)
@@ -243,7 +243,7 @@ class Broker(Node):
 
     def _resign(self, view: View) -> None:
         if view.image.brokers[self.id].is_alive:
-            draft = Draft(view.image)
+            draft = MetadataDraft(view.image)
             self.around.machines.step_down(draft, self.id)
             kind = Kind.STEP_DOWN
             if not draft.is_touched:
@@ -271,6 +271,13 @@ class Broker(Node):
         refused: tuple[Code, list[Record], int] = (Code.NOT_LEADER_OR_FOLLOWER, [], -1)
         code, found, end = role.consume(epoch, offset) if isinstance(role, Leading) else refused
         self.around.network.send(self, client, answer, code, offset, found, end)
+
+    def tell_end(self, client: Node, index: int, answer: Answer) -> None:
+        role = self.roles.get(index)
+        if isinstance(role, Leading):
+            role.tell_end(client, answer)
+        else:
+            self.around.network.send(self, client, answer, Code.NOT_LEADER_OR_FOLLOWER, -1)
 
     def describe(self, client: Node, answer: Answer) -> None:
         if self.view is not None:

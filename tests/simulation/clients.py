@@ -70,6 +70,8 @@ class Producer(Client):
 
     def _tick(self) -> None:
         self._world.after(self._pace_ms * self._world.random.uniform(0.5, 1.5), self._node, self._tick)
+        if self._world.random.random() < 0.2:
+            self._look_up()  # as clients do from time to time
         if self._record is None:
             self._make()
         elif self._is_refused or self._world.now_ms - self._sent_ms > _TIMEOUT_MS:
@@ -113,6 +115,28 @@ class Producer(Client):
             self._id, self._sequence, self._record = self._next_id(), -1, None
         else:
             self._is_refused = True
+
+
+class EndAsker(Client):
+    """Asks where the log ends, of any broker: as one of many clients, some of which have not heard of a new leader."""
+
+    def __init__(
+        self, node: Node, world: World, network: Network, brokers: dict[BrokerId, Broker], index: int, judge: Judge
+    ) -> None:
+        super().__init__(node, world, network, brokers, index)
+        self._judge = judge
+        world.after(world.random.uniform(0.0, 50.0), node, self._tick)
+
+    def _tick(self) -> None:
+        self._world.after(self._world.random.uniform(20.0, 60.0), self._node, self._tick)
+        broker = self._world.random.choice(list(self._brokers.values()))
+        acknowledged = self._judge.histories[self._index].end
+
+        def answered(code: Code, end: int) -> None:
+            if code is Code.NONE:
+                self._judge.end_told(self._index, broker.id, end, acknowledged)
+
+        self._network.send(self._node, broker, broker.tell_end, self._node, self._index, answered)
 
 
 class Consumer(Client):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.cluster.draft import Draft
+from penstock.cluster.metadata_draft import MetadataDraft
 
 from .tree import Commit, Kind, View
 
@@ -24,7 +24,7 @@ def look_after(broker: Broker, view: View) -> bool:
         # One or all of them: a real one takes as many topics as fit into a commit.
         if broker.world.random.random() < 0.5:
             del gone[1:]
-        draft = Draft(image)
+        draft = MetadataDraft(image)
         for dead in gone:
             draft.put_broker(replace(image.brokers[dead], is_alive=False))
         for dead in gone:
@@ -41,7 +41,7 @@ def look_after(broker: Broker, view: View) -> bool:
         return True
     if broker.world.random.random() >= PREFERS:
         return False
-    draft = Draft(image)
+    draft = MetadataDraft(image)
     for topic in image.topics.values():
         partitions = tuple(broker.around.machines.prefer(partition, draft.alive) for partition in topic.partitions)
         if partitions != topic.partitions:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.metadata import NO_LEADER, PartitionImage
 from penstock.errors import Code
 from penstock.ids import BrokerId
-from penstock.replication.following import Append, BeginAt, CutBack, Divergence, Position
+from penstock.replication.divergence import Append, BeginAt, CutBack, Divergence, Position
 
 from .disk import Record, ReplicaLog
 

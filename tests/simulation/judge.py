@@ -4,6 +4,7 @@
 - What any leader has shown below its high watermark is the same for all of them and for ever.
 - A leader epoch has one leader that appends.
 - A follower does not cut off what leaders before the one it follows have shown.
+- An end that a client is told is not below what was acknowledged before it asked, whoever is asked.
 - A leader that was buried because its lease was over does not append any more when another has begun (and was not
   following when that began).
 
@@ -53,6 +54,8 @@ class History:
         self.given_up: list[tuple[int, int]] = []
         """(epoch, offset): from this offset on, what leaders of epochs below had."""
         self.trimmed_to = 0
+        self.end = 0
+        """Behind the last acknowledged record."""
 
     def limit(self, epoch: int) -> int:
         """The offset from which on what a leader of this epoch says does not count any more."""
@@ -139,6 +142,15 @@ class Judge:
             )
         if history.acknowledged.setdefault(record, offset) != offset:
             self._fail(index, f"#{record} was acknowledged at {history.acknowledged[record]} and at {offset}")
+        history.end = max(history.end, offset + 1)
+
+    def end_told(self, index: int, broker: BrokerId, end: int, acknowledged: int) -> None:
+        """A client that asked when so much was acknowledged is told where the log ends."""
+        history = self.histories[index]
+        self._world.counts["ends told"] += 1
+        expected = min([acknowledged, *(offset for _, offset in history.given_up)])
+        if end < expected and self.is_lease_certain:
+            self._fail(index, f"b{broker} says that the log ends at {end}; {expected} was acknowledged before")
 
     def consumed(self, index: int, offset: int, records: list[Record], epoch: int) -> None:
         shown, end = self.histories[index].shown, min(offset + len(records), self.histories[index].limit(epoch))
@@ -188,6 +200,7 @@ class Judge:
         for record in gone:
             del history.acknowledged[record]
         del history.shown[offset:]
+        history.end = min(history.end, offset)
         history.trimmed_to = min(history.trimmed_to, offset)
         for earlier, end in history.watermarks.items():
             history.watermarks[earlier] = min(end, offset)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.cluster.draft import Draft
-from penstock.cluster.elections import with_in_sync
+from penstock.cluster.decisions.elections import with_in_sync
 from penstock.cluster.metadata import PartitionImage
+from penstock.cluster.metadata_draft import MetadataDraft
 from penstock.errors import Code
 from penstock.ids import BrokerId
-from penstock.replication.following import Divergence, Position
+from penstock.replication.divergence import Divergence, Position
 
 from .disk import Record, ReplicaLog
 from .tree import TOPIC, Commit, Kind, View
@@ -24,6 +24,14 @@ class Waiter(NamedTuple):
     """A producer that waits for the high watermark."""
 
     offset: int
+    client: Node
+    answer: Any
+
+
+class EndAsked(NamedTuple):
+    """A client that is told where the log ends when every in-sync follower has fetched again."""
+
+    since_ms: float
     client: Node
     answer: Any
 
@@ -68,6 +76,7 @@ class Leading:
         )
         self._proposed: frozenset[BrokerId] | None = None
         self._parked: dict[BrokerId, Parked] = {}
+        self._ends_asked: list[EndAsked] = []
         self._answered: dict[BrokerId, tuple[int, float]] = {}
         """When, and on which connection, each follower was last answered."""
         if self._world.trace is not None:
@@ -86,8 +95,11 @@ class Leading:
         if self._world.trace is not None:
             self._tell("leads no more")
         for waiter in self.waiters:
-            self._answer(waiter.client, waiter.answer, Code.NOT_LEADER_OR_FOLLOWER, -1, -1)
+            self._answer(waiter.client, waiter.answer, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1, -1)
         self.waiters = []
+        for asked in self._ends_asked:
+            self._answer(asked.client, asked.answer, Code.NOT_LEADER_OR_FOLLOWER, -1)
+        self._ends_asked = []
 
     def propose(self, view: View) -> bool:
         """Commits another in-sync set, if it should be another. What is proposed is decided again on every newer image,
@@ -111,7 +123,7 @@ class Leading:
         changed = self._with_proposed(partition, image.alive)
         if changed == partition:
             return False
-        draft = Draft(image)
+        draft = MetadataDraft(image)
         draft.put_topic(
             replace(topic, partitions=tuple(changed if old is partition else old for old in topic.partitions))
         )
@@ -164,6 +176,34 @@ class Leading:
             return Code.OFFSET_OUT_OF_RANGE, [], log.start
         return Code.NONE, log.read(offset, min(state.high_watermark, offset + 40)), state.high_watermark
 
+    def tell_end(self, client: Node, answer: Any) -> None:
+        """At once while the lease holds; else when the followers have shown that nobody else leads."""
+        broker = self._broker
+        if not self._leads():
+            self._answer(client, answer, Code.NOT_LEADER_OR_FOLLOWER, -1)
+        elif self._state.is_certain(broker.clock_ms, broker.lease_until_ms):
+            self._answer_end(client, answer)
+        else:
+            self._ends_asked.append(EndAsked(broker.clock_ms, client, answer))
+            self._release(broker.clock_ms)
+
+    def _answer_end(self, client: Node, answer: Any) -> None:
+        if self._state.knows_watermark:
+            self._answer(client, answer, Code.NONE, self._state.high_watermark)
+        else:
+            self._answer(client, answer, Code.OFFSET_NOT_AVAILABLE, -1)
+
+    def _confirm_ends(self) -> None:
+        waiting, self._ends_asked = self._ends_asked, []
+        for asked in waiting:
+            if self._state.is_followed(asked.since_ms):
+                self._world.counts["ends confirmed by followers"] += 1
+                self._answer_end(asked.client, asked.answer)
+            elif self._broker.clock_ms - asked.since_ms > self._broker.around.timing.followed_within:
+                self._answer(asked.client, asked.answer, Code.NOT_LEADER_OR_FOLLOWER, -1)
+            else:
+                self._ends_asked.append(asked)
+
     # Followers
 
     def fetch(self, follower: Broker, asked: Position, number: int, connection: int) -> None:
@@ -182,7 +222,8 @@ class Leading:
         followed_ms = answered_ms if before == connection else float("-inf")
         state.fetched(follower.id, asked.offset, log.end, now_ms, followed_ms)
         self._raise()
-        if asked.offset < log.end:
+        self._confirm_ends()
+        if asked.offset < log.end or self._ends_asked:
             self._answer_fetch(follower, number, connection, Code.NONE, None, asked.offset)
         else:
             self._parked[follower.id] = Parked(follower, number, connection, now_ms, asked.offset)
@@ -191,6 +232,7 @@ class Leading:
 
     def tick(self) -> None:
         self._raise()
+        self._confirm_ends()
         self._release(self._broker.clock_ms - self._broker.around.timing.fetch_wait)
         if self._world.random.random() < 0.1 and self._leads():
             self._trim()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.cluster import elections
-from penstock.cluster.draft import Draft
-from penstock.cluster.elections import IsUnclean
+from penstock.cluster.decisions import elections
+from penstock.cluster.decisions.elections import IsUnclean
 from penstock.cluster.metadata import PartitionImage
+from penstock.cluster.metadata_draft import MetadataDraft
 from penstock.errors import Code
 from penstock.ids import BrokerId
-from penstock.replication import following
-from penstock.replication.following import Divergence, Position, Step
+from penstock.replication import divergence
+from penstock.replication.divergence import Divergence, Position, Step
 from penstock.replication.leadership import Leadership
 from penstock.storage.epochs import EpochHistory
 
@@ -22,14 +22,14 @@ class Machines:
     """What decides."""
 
     leadership: type[Leadership] = Leadership
-    bury: Callable[[Draft, BrokerId, IsUnclean], None] = elections.bury
-    step_down: Callable[[Draft, BrokerId], None] = elections.step_down
+    bury: Callable[[MetadataDraft, BrokerId, IsUnclean], None] = elections.bury
+    step_down: Callable[[MetadataDraft, BrokerId], None] = elections.step_down
     welcome: Callable[..., None] = elections.welcome
     prefer: Callable[..., PartitionImage] = elections.prefer
-    position_of: Callable[[EpochHistory, int], Position] = following.position_of
-    next_step: Callable[[Code, Divergence | None, int, Position, EpochHistory], Step] = following.next_step
-    is_out_of_range: Callable[[Position, int, int], bool] = following.is_out_of_range
-    diverges: Callable[[Position, EpochHistory, int], Divergence | None] = following.diverges
+    position_of: Callable[[EpochHistory, int], Position] = divergence.position_of
+    next_step: Callable[[Code, Divergence | None, int, Position, EpochHistory], Step] = divergence.next_step
+    is_out_of_range: Callable[[Position, int, int], bool] = divergence.is_out_of_range
+    diverges: Callable[[Position, EpochHistory, int], Divergence | None] = divergence.diverges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

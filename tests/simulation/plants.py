@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.cluster import elections
-from penstock.cluster.draft import Draft
-from penstock.cluster.elections import IsUnclean
+from penstock.cluster.decisions import elections
+from penstock.cluster.decisions.elections import IsUnclean
+from penstock.cluster.metadata_draft import MetadataDraft
 from penstock.ids import BrokerId
-from penstock.replication.following import Position
-from penstock.replication.leadership import Heard, Leadership
+from penstock.replication.divergence import Position
+from penstock.replication.leadership import Follower, Heard, Leadership
 from penstock.storage.epochs import EpochHistory
 
 from .broker import Broker
-from .machines import Machines
+from .machines import Machines, Timing
 from .run import Plant
 
 
@@ -35,6 +35,22 @@ class CountsTheSmallerSet(Leadership):
 class IgnoresItsLease(Leadership):
     def leads(self, now_ms: float, lease_until_ms: float, followed_within_ms: float) -> bool:
         return True
+
+
+class TellsEndsWhileFollowed(Leadership):
+    """Past its lease it asks nobody whether it still leads, as long as it was followed a moment ago."""
+
+    def is_certain(self, now_ms: float, lease_until_ms: float) -> bool:
+        return self.leads(now_ms, lease_until_ms, Timing().followed_within)
+
+
+class GoesOnWithoutItsPredecessor(Leadership):
+    """A follower that has not fetched in this epoch leaves the in-sync set although it may still hold its lease."""
+
+    def _is_behind(self, follower: Follower, own_end: int, now_ms: float) -> bool:
+        return super()._is_behind(follower, own_end, now_ms) or (
+            follower.end_offset < own_end and now_ms - follower.last_caught_up_ms > self._rules.max_ms
+        )
 
 
 class TrustsLateFetches(Leadership):
@@ -62,15 +78,15 @@ class JoinsFromAnywhere(Leadership):
         return wanted if wanted != self.in_sync else None
 
 
-def elects_anybody(draft: Draft, dead: BrokerId, is_unclean: IsUnclean) -> None:
+def elects_anybody(draft: MetadataDraft, dead: BrokerId, is_unclean: IsUnclean) -> None:
     elections.bury(draft, dead, lambda topic: True)
 
 
-def keeps_who_lost_power(draft: Draft, who: BrokerId, *, has_all: bool, is_unclean: IsUnclean) -> None:
+def keeps_who_lost_power(draft: MetadataDraft, who: BrokerId, *, has_all: bool, is_unclean: IsUnclean) -> None:
     elections.welcome(draft, who, has_all=True, is_unclean=is_unclean)
 
 
-def goes_on_in_the_same_epoch(draft: Draft, dead: BrokerId, is_unclean: IsUnclean) -> None:
+def goes_on_in_the_same_epoch(draft: MetadataDraft, dead: BrokerId, is_unclean: IsUnclean) -> None:
     """Others lead, but nothing tells them from the one before."""
     epochs = {topic.name: [part.leader_epoch for part in topic.partitions] for topic in draft.topics.values()}
     elections.bury(draft, dead, is_unclean)
@@ -103,6 +119,8 @@ PLANTS = {
     "lets somebody join who has not caught up": Plant(Machines(leadership=JoinsFromAnywhere)),
     "goes on in the same epoch": Plant(Machines(bury=goes_on_in_the_same_epoch)),
     "ignores its lease": Plant(Machines(leadership=IgnoresItsLease)),
+    "tells ends past its lease without asking its followers": Plant(Machines(leadership=TellsEndsWhileFollowed)),
+    "goes on without a predecessor that may hold its lease": Plant(Machines(leadership=GoesOnWithoutItsPredecessor)),
     "trusts fetches that were long on their way": Plant(Machines(leadership=TrustsLateFetches)),
     "begins before its return is committed": Plant(broker=BeginsBeforeItsReturn),
 }

@@ -12,7 +12,7 @@ from penstock.ids import BrokerId
 from penstock.replication.leadership import LagRules
 
 from .broker import Broker, Surroundings
-from .clients import Consumer, Producer
+from .clients import Consumer, EndAsker, Producer
 from .faults import Faults
 from .judge import Judge, Violation
 from .leading import Leading
@@ -69,7 +69,9 @@ class Run:
             machines=plant.machines,
             timing=timing,
             lag=LagRules(
-                max_ms=random.choice((300, 600, 1500)), max_messages=random.choice((0, 0, 0 if is_busy else 4))
+                max_ms=random.choice((300, 600, 1500)),
+                max_messages=random.choice((0, 0, 0 if is_busy else 4)),
+                lease_ms=int(timing.lease),
             ),
             min_in_sync=random.choice((1, 1, 2)),
             brokers=self.brokers,
@@ -86,6 +88,7 @@ class Run:
         ]
         for index in range(partitions):
             Consumer(*parts, index, self.judge)
+            EndAsker(*parts, index, self.judge)
         self._faults = Faults(self.world, self._network, self._tree, list(self.brokers.values()), clients)
         self.world.tell(f"faults: {', '.join(self._faults.names)}; {around.lag}, min in sync {around.min_in_sync}")
         self.world.tell(f"replicas: {[list(part.replicas) for part in image.topics[TOPIC].partitions]}")

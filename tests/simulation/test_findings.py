@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.errors import Code
 from penstock.ids import BrokerId
-from penstock.replication.following import BeginAt, CutBack, Divergence, Position, diverges, is_out_of_range, next_step
+from penstock.replication.divergence import BeginAt, CutBack, Divergence, Position, diverges, is_out_of_range, next_step
 from penstock.replication.leadership import LagRules, Leadership
 from penstock.storage.epochs import EpochHistory, EpochStart
 

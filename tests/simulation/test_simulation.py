@@ -1,4 +1,4 @@
-"""Seeded failures do not break what `docs/cluster.md` promises; the machines under test are the real ones."""
+"""Seeded failures do not break what `docs/internals/cluster.md` promises; the machines under test are the real ones."""
 
 from __future__ import annotations
 

@@ -133,7 +133,11 @@ class Tree(Node):
         return self.view.leases.get(broker.id)
 
     def is_back(self) -> None:
-        """After an outage no session has heard of time passing."""
+        """After an outage: an ensemble that has elected a leader gives every session its whole time anew, one that
+        stood still ends those whose time is over.
+        """
+        if self._world.random.random() < 0.5:
+            return
         for session in self._deadlines:
             self._deadlines[session] = self._world.now_ms + self._timing.lease
 

@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.broker_process import BrokerProcess
 from support.programs import PENSTOCK, dying_with_us, environment
-from support.spark import SMALL_SPARK
+from support.spark import small_spark
 
 PARTITIONS = 3
 STEPS = ("task", "files", "commit", "group")
@@ -114,7 +114,7 @@ def _start_on_spark(
     bootstrap: str, topic: str, lake: Path, most: int, *more: str, complaints: int | None = None
 ) -> subprocess.Popen[bytes]:
     command = [PENSTOCK, "pipeline", "archive", "--bootstrap", bootstrap, "--topics", topic, "--lake", str(lake)]
-    command += ["--max-offsets", str(most), *SMALL_SPARK, *more]
+    command += ["--max-offsets", str(most), *small_spark(), *more]
     return subprocess.Popen(dying_with_us(command), stdout=subprocess.PIPE, stderr=complaints, env=environment())
 
 

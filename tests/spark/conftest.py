@@ -1,4 +1,4 @@
-"""One Spark for all tests of a process, small and quick to start."""
+"""One Spark for all tests that share it, small and quick to start."""
 
 from __future__ import annotations
 
@@ -8,36 +8,47 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from conftest import running_broker
+from conftest import SHARED, running_broker
 from support.broker_process import BrokerProcess
 from support.programs import required_program
+from support.spark import small_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SMALL = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts all files that share the Spark session on one worker: starting a JVM costs more than most of their tests."""
+    files = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    for item in items:
+        if item.path in files:
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from penstock.pipeline.session import SparkWish, start
+    from penstock.pipeline.session import SparkOptions, start
 
     required_program("java")
     # A task may fail once.
-    wish = SparkWish(folder=tmp_path_factory.mktemp("spark"), master="local[2,2]", memory="700m", settings=SMALL)
-    session = start("penstock tests", wish)
+    folder = tmp_path_factory.mktemp("spark")
+    options = SparkOptions(folder=folder, master="local[2,2]", memory="700m", settings=small_settings())
+    session = start("penstock tests", options)
     yield session
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
     session.stop()
+    # Else its JVM would run until Python ends.
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One for each file: whoever asks for all topics shall not have to read those of other tests."""
-    with running_broker(tmp_path_factory.mktemp("broker")) as process:
+    with running_broker(tmp_path_factory.mktemp("broker"), SHARED) as process:
         yield process
 
 

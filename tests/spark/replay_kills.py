@@ -26,8 +26,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.broker_process import BrokerProcess
 from support.confluent import consumer_of
 from support.lake import archive_all, archiver_of
+from support.messages import headers_of
 from support.programs import PENSTOCK, dying_with_us, environment
-from support.spark import SMALL_SPARK, send
+from support.spark import send, small_spark
 from support.waiting import until
 
 PARTITIONS = 3
@@ -56,7 +57,7 @@ def run(broker: BrokerProcess, topic: str, lake: Path, rounds: int, seed: int, r
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     for name in (topic, target):
         admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
-    sent = {}
+    sent: dict[str, bytes] = {}
     for number in range(PARTITIONS):
         values = [b"%d-%d-" % (number, each) + chance.randbytes(chance.randrange(40)) for each in range(rows)]
         send(broker, topic, values, number)
@@ -78,7 +79,7 @@ def _start(
     broker: BrokerProcess, topic: str, target: str, lake: Path, complaints: int | None = None
 ) -> subprocess.Popen[bytes]:
     command = [PENSTOCK, "pipeline", "replay", topic, "--bootstrap", broker.kafka, "--to", target]
-    command += ["--lake", str(lake), *SMALL_SPARK]
+    command += ["--lake", str(lake), *small_spark()]
     return subprocess.Popen(dying_with_us(command), stdout=subprocess.DEVNULL, stderr=complaints, env=environment())
 
 
@@ -105,10 +106,10 @@ def _compare(broker: BrokerProcess, target: str, sent: dict[str, bytes], counts:
     found: Counter[str] = Counter()
     for number in range(PARTITIONS):
         last = -1
-        for place, value in _records(broker, target, number):
-            offset = int(place.rpartition("/")[2])
-            found[place] += 1
-            counts.altered += sent.get(place) != value
+        for location, value in _records(broker, target, number):
+            offset = int(location.rpartition("/")[2])
+            found[location] += 1
+            counts.altered += sent.get(location) != value
             counts.disordered += offset <= last
             last = offset
     counts.replayed = found.total()
@@ -121,8 +122,12 @@ def _records(broker: BrokerProcess, target: str, partition: int) -> Iterator[tup
     consumer = consumer_of(broker, **{"isolation.level": "read_committed", "enable.partition.eof": True})
     consumer.assign([TopicPartition(target, partition, 0)])
     try:
-        while (message := until(lambda: consumer.poll(0.2), "a record or the end")).error() is None:
-            yield dict(message.headers())["penstock-replay-of"].decode(), message.value()
+        while True:
+            message = until(lambda: consumer.poll(0.2), "a record or the end")
+            if message is None or message.error() is not None:
+                return
+            origin = dict(headers_of(message))["penstock-replay-of"]
+            yield (origin or b"").decode(), message.value() or b""
     finally:
         consumer.close()
 

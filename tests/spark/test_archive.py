@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from penstock.pipeline.archive.archiving import ArchiverReplacedError
+from penstock.pipeline.archive.archiver import ArchiverReplacedError
 from penstock.pipeline.failure import DataLossError, PipelineError
 from penstock.pipeline.lake.delta import Change
-from penstock.pipeline.lake.recordtable import Anchor, anchor_key, offset_key
+from penstock.pipeline.lake.record_table import Anchor, anchor_key, offset_key
 from support.broker_process import BrokerProcess
 from support.lake import archive_all, archiver_of, lake_of, lake_rows, lake_values
 from support.spark import send
@@ -87,7 +87,7 @@ def test_of_two_archivers_the_later_goes_on(broker: BrokerProcess, make_topic: M
     first = archiver_of(broker, tmp_path, topic, max_offsets=30)
     assert first.run_batch() is not None
     second = archiver_of(broker, tmp_path, topic, max_offsets=30)
-    with pytest.raises(ArchiverReplacedError, match="it is number 2, this is 1"):
+    with pytest.raises(ArchiverReplacedError, match="number 2, this one is 1"):
         first.run_batch()
     archive_all(second)
     assert lake_values(tmp_path) == [b"%03d" % number for number in range(100)]
@@ -205,7 +205,7 @@ def test_columns_are_added_to_an_old_table_and_never_changed(
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    from penstock.pipeline.lake.recordtable import CLUSTER, PARTITIONED_BY, SCHEMA
+    from penstock.pipeline.lake.record_table import CLUSTER, PARTITIONED_BY, SCHEMA
 
     cluster = str(admin.describe_cluster().result(30).cluster_id)
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.pipeline.archive.archiving import ArchiveWish
-from penstock.pipeline.archive.presence import ArchiverAtWorkError, at_work
-from penstock.pipeline.lake.delta import Place
+from penstock.pipeline.archive.advisory_lock import ArchiverAtWorkError, archiver_lock
+from penstock.pipeline.archive.archiver import ArchiveOptions
+from penstock.pipeline.lake.delta import LakeLocation
 from penstock.pipeline.topics.kafka import Brokers
-from penstock.pipeline.topics.options import Subscription
+from penstock.pipeline.topics.options import TopicSelection
 from spark.archive_kills import run
 from support.broker_process import BrokerProcess
 from support.lake import lake_values
 from support.programs import PENSTOCK, dying_with_us, environment, required_program
-from support.spark import SMALL_SPARK, send
+from support.spark import send, small_spark
 from support.waiting import until
 
 _PATIENCE_S = 120
@@ -48,7 +48,7 @@ def test_the_command_goes_on_where_it_was_killed_and_only_who_takes_over_replace
     for number in range(2):
         send(broker, topic, sent, number)
     command = [PENSTOCK, "pipeline", "archive", "--bootstrap", broker.kafka, "--topics", topic]
-    command += ["--lake", str(tmp_path / "lake"), "--max-offsets", "1000", *SMALL_SPARK]
+    command += ["--lake", str(tmp_path / "lake"), "--max-offsets", "1000", *small_spark()]
     first = _start([*command, "--interval", "0.1"])
     started.append(first)
     assert first.stdout is not None
@@ -66,7 +66,7 @@ def test_the_command_goes_on_where_it_was_killed_and_only_who_takes_over_replace
     said, _ = third.communicate(timeout=_PATIENCE_S)
     assert third.returncode == 0, said
     assert second.returncode == 1
-    assert b"another archiver named archive was started" in complaint
+    assert b"another archiver named archive has started" in complaint
     assert lake_values(tmp_path / "lake") == sent + sent
 
 
@@ -74,18 +74,21 @@ def test_a_second_archiver_is_refused_while_the_first_is_at_work(
     broker: BrokerProcess, admin: AdminClient, topic: str, tmp_path: Path
 ) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    wish = ArchiveWish({"bootstrap.servers": broker.kafka}, Subscription(topics=(topic,)), Place(str(tmp_path)))
-    brokers = Brokers(wish.kafka)
-    with at_work(wish, take_over=False):
+    options = ArchiveOptions(
+        {"bootstrap.servers": broker.kafka}, TopicSelection(topics=(topic,)), LakeLocation(str(tmp_path))
+    )
+    brokers = Brokers(options.kafka)
+    with archiver_lock(options, take_over=False):
         group = until(lambda: _group_at_work(admin, brokers), "the first is seen")
+        assert group is not None
         with pytest.raises(ArchiverAtWorkError, match=f"named archive is at work on {tmp_path} .*--take-over"):
-            at_work(wish, take_over=False).__enter__()
+            archiver_lock(options, take_over=False).__enter__()
         # Under another name, or on another lake, it is none of its business.
-        for other in (replace(wish, name="other"), replace(wish, place=Place(f"{tmp_path}-other"))):
-            with at_work(other, take_over=False):
+        for other in (replace(options, name="other"), replace(options, location=LakeLocation(f"{tmp_path}-other"))):
+            with archiver_lock(other, take_over=False):
                 pass
     assert brokers.members(group) == []
-    with at_work(wish, take_over=False):
+    with archiver_lock(options, take_over=False):
         pass
 
 

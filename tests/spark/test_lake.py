@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -13,11 +13,11 @@ from deltalake import DeltaTable
 
 from penstock.pipeline.failure import PipelineError
 from penstock.pipeline.lake.compaction import bins_of, compact
-from penstock.pipeline.lake.delta import Change, Lake, LakeFile, Place, open_for_archive, open_lake
-from penstock.pipeline.lake.recordtable import Anchor, unpacked
+from penstock.pipeline.lake.delta import Change, Lake, LakeFile, LakeLocation, open_for_archive, open_lake
+from penstock.pipeline.lake.record_table import Anchor, unpacked
 from penstock.pipeline.lake.upkeep import expire
 from support.broker_process import BrokerProcess
-from support.lake import HereWorkers, archive_all, archiver_of, lake_of, lake_rows
+from support.lake import HereWorkers, Item, Result, archive_all, archiver_of, lake_of, lake_rows
 from support.spark import send
 
 MakeTopic = Callable[..., str]
@@ -27,8 +27,8 @@ HOUR_S = 3600
 @pytest.fixture
 def lakes(tmp_path: Path) -> Iterator[tuple[Lake, Lake]]:
     """One lake, as two processes see it."""
-    place = Place(str(tmp_path / "lake"))
-    yield open_for_archive(place, "cluster"), open_for_archive(place, "cluster")
+    location = LakeLocation(str(tmp_path / "lake"))
+    yield open_for_archive(location, "cluster"), open_for_archive(location, "cluster")
 
 
 def test_a_change_is_made_on_the_version_that_was_checked(lakes: tuple[Lake, Lake]) -> None:
@@ -151,8 +151,8 @@ def test_of_two_compactions_at_once_one_is_refused(
         archive_all(archiver)
 
     class Slow(HereWorkers):
-        def run(self, function: Callable[..., object], items: object) -> list[object]:  # type: ignore[override]
-            made = super().run(function, items)  # type: ignore[arg-type]
+        def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+            made = super().run(function, items)
             compact(lake_of(tmp_path), HereWorkers())
             send(broker, topic, [b"meanwhile"])
             archive_all(archiver)
@@ -169,7 +169,7 @@ def test_files_of_an_older_table_are_compacted_with_null_in_new_columns(tmp_path
 
     from penstock.pipeline.lake.compaction import rewrite
 
-    place = Place(str(tmp_path))
+    location = LakeLocation(str(tmp_path))
     paths = []
     for number in range(2):
         old = pa.table(
@@ -185,7 +185,7 @@ def test_files_of_an_older_table_are_compacted_with_null_in_new_columns(tmp_path
     from penstock.pipeline.lake.compaction import Bin
 
     files = tuple(LakeFile(path, 1, "t", "2026-01-01", 1, "{}") for path in reversed(paths))
-    (made,) = rewrite(place, Bin("t", "2026-01-01", files))
+    (made,) = rewrite(location, Bin("t", "2026-01-01", files))
     rows = pq.ParquetFile(tmp_path / made.path).read().to_pylist()
     assert [(row["offset"], row["value"], row["biz_id"]) for row in rows] == [(0, b"v", None), (1, b"v", None)]
 
@@ -231,9 +231,9 @@ def test_vacuum_deletes_what_killed_tasks_left_and_nothing_younger(
 
 def test_a_lake_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"there is no lake at .*nowhere"):
-        open_lake(Place(str(tmp_path / "nowhere")))
+        open_lake(LakeLocation(str(tmp_path / "nowhere")))
 
 
 def test_the_table_asks_little_of_its_readers(lakes: tuple[Lake, Lake]) -> None:
-    protocol = DeltaTable(lakes[0].place.uri).protocol()
+    protocol = DeltaTable(lakes[0].location.uri).protocol()
     assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)

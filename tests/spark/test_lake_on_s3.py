@@ -17,16 +17,16 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from penstock.pipeline.archive.archiving import Archiver, ArchiverReplacedError, ArchiveWish
+from penstock.pipeline.archive.archiver import ArchiveOptions, Archiver, ArchiverReplacedError
 from penstock.pipeline.failure import OptionError, PipelineError
 from penstock.pipeline.lake.compaction import compact
-from penstock.pipeline.lake.delta import Change, Lake, Place, open_for_archive, open_lake
-from penstock.pipeline.lake.objectstore import for_hadoop
-from penstock.pipeline.lake.recordfiles import opened
+from penstock.pipeline.lake.delta import Change, Lake, LakeLocation, open_for_archive, open_lake
+from penstock.pipeline.lake.object_store import for_hadoop
+from penstock.pipeline.lake.record_files import opened
 from penstock.pipeline.lake.selection import Selection
 from penstock.pipeline.lake.upkeep import expire
-from penstock.pipeline.replay.replaying import Replay, ReplayWish
-from penstock.pipeline.topics.options import Subscription
+from penstock.pipeline.replay.replay import Replay, ReplayOptions
+from penstock.pipeline.topics.options import TopicSelection
 from penstock.pipeline.workers import SparkWorkers
 from support.broker_process import BrokerProcess
 from support.commands import complaint, told
@@ -53,28 +53,28 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Process]:
 
 
 @pytest.fixture
-def place(s3: S3Process) -> Place:
+def location(s3: S3Process) -> LakeLocation:
     return new_place(s3)
 
 
-def new_place(s3: S3Process, prefix: str = "") -> Place:
+def new_place(s3: S3Process, prefix: str = "") -> LakeLocation:
     """In a bucket of its own."""
     bucket = f"{prefix}{uuid4()}"
     s3.make_bucket(bucket)
-    return Place(f"s3://{bucket}/deep/lake", s3.storage())
+    return LakeLocation(f"s3://{bucket}/deep/lake", s3.storage())
 
 
-def archiver_to(place: Place, broker: BrokerProcess, *topics: str, **more: Any) -> Archiver:
+def archiver_to(location: LakeLocation, broker: BrokerProcess, *topics: str, **more: Any) -> Archiver:
     workers, after = more.pop("workers", HereWorkers()), more.pop("after", None)
-    wish = ArchiveWish({"bootstrap.servers": broker.kafka}, Subscription(topics=topics), place, **more)
-    return Archiver(wish, workers, after)
+    options = ArchiveOptions({"bootstrap.servers": broker.kafka}, TopicSelection(topics=topics), location, **more)
+    return Archiver(options, workers, after)
 
 
-def values_in(place: Place) -> list[bytes]:
+def values_in(location: LakeLocation) -> list[bytes]:
     """By partition and offset; each is there once."""
-    filesystem, root = opened(place)
+    filesystem, root = opened(location)
     rows = {}
-    for file in open_lake(place).files():
+    for file in open_lake(location).files():
         for row in pq.ParquetFile(f"{root}/{file.path}", filesystem=filesystem).read().to_pylist():
             where = (row["topic_id"], row["partition"], row["offset"])
             assert where not in rows, f"{where} is doubled"
@@ -87,12 +87,12 @@ def numbers(count: int, begin: int = 0) -> list[bytes]:
 
 
 def test_an_archive_goes_on_where_it_stopped_or_died(
-    place: Place, broker: BrokerProcess, make_topic: MakeTopic
+    location: LakeLocation, broker: BrokerProcess, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(2)
     for number in range(2):
         send(broker, topic, numbers(200), number, timestamp=SENT_MS)
-    first = archiver_to(place, broker, topic, max_offsets=100)
+    first = archiver_to(location, broker, topic, max_offsets=100)
     batch = first.run_batch()
     assert batch is not None and batch.rows == 100
 
@@ -100,51 +100,51 @@ def test_an_archive_goes_on_where_it_stopped_or_died(
         raise RuntimeError(step)
 
     with pytest.raises(RuntimeError, match="files"):
-        archiver_to(place, broker, topic, max_offsets=100, after=die).run_batch()
-    batches = archive_all(archiver_to(place, broker, topic, max_offsets=100))
+        archiver_to(location, broker, topic, max_offsets=100, after=die).run_batch()
+    batches = archive_all(archiver_to(location, broker, topic, max_offsets=100))
     assert sum(batch.rows for batch in batches) == 300
-    assert values_in(place) == numbers(200) * 2
-    known = {file.path for file in open_lake(place).files()}
-    left = [path for path in objects_of(place) if path not in known]
+    assert values_in(location) == numbers(200) * 2
+    known = {file.path for file in open_lake(location).files()}
+    left = [path for path in objects_of(location) if path not in known]
     assert len(left) == 1
-    lake = open_lake(place)
+    lake = open_lake(location)
     assert lake.vacuum(24, is_rehearsal=False) == []
     assert sorted(path.rpartition("/")[2] for path in lake.vacuum(0, is_rehearsal=False)) == sorted(
         path.rpartition("/")[2] for path in left
     )
-    assert objects_of(place) == sorted(known)
+    assert objects_of(location) == sorted(known)
 
 
 def test_of_two_archivers_the_later_goes_on_and_nothing_is_doubled(
-    place: Place, broker: BrokerProcess, make_topic: MakeTopic
+    location: LakeLocation, broker: BrokerProcess, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
     send(broker, topic, numbers(100))
-    first = archiver_to(place, broker, topic, max_offsets=30)
+    first = archiver_to(location, broker, topic, max_offsets=30)
     assert first.run_batch() is not None
     later: list[Archiver] = []
 
     def overtake(step: str) -> None:
         if step == "files":
-            later.append(archiver_to(place, broker, topic, max_offsets=30))
+            later.append(archiver_to(location, broker, topic, max_offsets=30))
             later[0].run_batch()
 
-    slow = archiver_to(place, broker, topic, max_offsets=30, after=overtake)
-    with pytest.raises(ArchiverReplacedError, match="it is number 2, this is 1"):
+    slow = archiver_to(location, broker, topic, max_offsets=30, after=overtake)
+    with pytest.raises(ArchiverReplacedError, match="number 2, this one is 1"):
         first.run_batch()
-    with pytest.raises(ArchiverReplacedError, match="it is number 3, this is 2"):
+    with pytest.raises(ArchiverReplacedError, match="number 3, this one is 2"):
         slow.run_batch()
     archive_all(later[0])
-    assert values_in(place) == numbers(100)
+    assert values_in(location) == numbers(100)
 
 
 def test_of_two_that_put_the_same_version_at_once_one_is_refused_and_looks_again(s3: S3Process) -> None:
-    place = new_place(s3, MEETING)
-    open_for_archive(place, "cluster")
+    location = new_place(s3, MEETING)
+    open_for_archive(location, "cluster")
     together = Barrier(2, timeout=SOON_S)
 
     def add(name: str) -> tuple[int, list[int]]:
-        lake = open_lake(place)
+        lake = open_lake(location)
         seen: list[int] = []
 
         def look() -> bool:
@@ -159,65 +159,67 @@ def test_of_two_that_put_the_same_version_at_once_one_is_refused_and_looks_again
     with ThreadPoolExecutor(2) as pool:
         outcomes = sorted(pool.map(add, ("one", "other")))
     assert outcomes == [(1, [0]), (2, [0, 1])]
-    lake = open_lake(place)
+    lake = open_lake(location)
     assert (lake.version, lake.mark("one"), lake.mark("other")) == (2, 1, 1)
 
 
-def test_compaction_expiry_and_vacuum(place: Place, broker: BrokerProcess, make_topic: MakeTopic, topic: str) -> None:
+def test_compaction_expiry_and_vacuum(
+    location: LakeLocation, broker: BrokerProcess, make_topic: MakeTopic, topic: str
+) -> None:
     topic, other = make_topic(2), make_topic(name=f"{topic}-old")
-    archiver = archiver_to(place, broker, topic, other)
+    archiver = archiver_to(location, broker, topic, other)
     now_ms = time.time_ns() // 1_000_000
     send(broker, other, [b"over"], timestamp=SENT_MS)
     for step in range(3):
         for number in range(2):
             send(broker, topic, numbers(50, 50 * step), number, timestamp=now_ms)
         archive_all(archiver)
-    lake = open_lake(place)
+    lake = open_lake(location)
     before = len(lake.files())
     done = compact(lake, HereWorkers())
     assert done.files_before > done.files_after
-    assert sorted(values_in(place)) == sorted([*numbers(150) * 2, b"over"])
+    assert sorted(values_in(location)) == sorted([*numbers(150) * 2, b"over"])
     (gone,) = expire(lake, (datetime.now(UTC) - timedelta(days=30)).date())
     assert gone.topic == other
-    assert values_in(place) == numbers(150) * 2
-    assert len(objects_of(place)) > len(lake.files())
+    assert values_in(location) == numbers(150) * 2
+    assert len(objects_of(location)) > len(lake.files())
     assert len(lake.vacuum(0, is_rehearsal=False)) == before
-    assert objects_of(place) == sorted(file.path for file in lake.files())
-    assert values_in(place) == numbers(150) * 2
-    assert archive_all(archiver_to(place, broker, topic, other)) == []
+    assert objects_of(location) == sorted(file.path for file in lake.files())
+    assert values_in(location) == numbers(150) * 2
+    assert archive_all(archiver_to(location, broker, topic, other)) == []
 
 
 def test_history_that_brokers_no_longer_have_is_replayed_once(
-    place: Place, broker: BrokerProcess, make_topic: MakeTopic, topic: str, admin: AdminClient
+    location: LakeLocation, broker: BrokerProcess, make_topic: MakeTopic, topic: str, admin: AdminClient
 ) -> None:
     source, target = make_topic(), make_topic(name=f"{topic}-again")
     send(broker, source, numbers(100))
-    archive_all(archiver_to(place, broker, source))
+    archive_all(archiver_to(location, broker, source))
     delete_below(admin, source, 100)
     kafka = {"bootstrap.servers": broker.kafka}
-    replay = Replay(ReplayWish(kafka, Selection(topic=source), target), open_lake(place), HereWorkers())
+    replay = Replay(ReplayOptions(kafka, Selection(topic=source), target), open_lake(location), HereWorkers())
     assert [each.rows for each in replay.count()] == [100]
     sent = []
     for _ in range(2):
-        replay = Replay(ReplayWish(kafka, Selection(topic=source), target), open_lake(place), HereWorkers())
+        replay = Replay(ReplayOptions(kafka, Selection(topic=source), target), open_lake(location), HereWorkers())
         sent.append(sum(each.rows for each in replay.run()))
     assert sent == [100, 0]
-    archive_all(archiver_to(place, broker, target))
-    assert values_in(place) == numbers(100) * 2
+    archive_all(archiver_to(location, broker, target))
+    assert values_in(location) == numbers(100) * 2
 
 
 def test_tasks_of_spark_write_the_lake_and_a_query_reads_it_with_the_live_rest(
-    spark: SparkSession, place: Place, broker: BrokerProcess, make_topic: MakeTopic, admin: AdminClient
+    spark: SparkSession, location: LakeLocation, broker: BrokerProcess, make_topic: MakeTopic, admin: AdminClient
 ) -> None:
     topic = make_topic(2)
     for number in range(2):
         headers = [("penstock-biz-id", b"id-%d" % number), ("penstock-tags", b"a,b"), ("x", None)]
         send(broker, topic, numbers(500), number, headers=headers, key=b"k", timestamp=SENT_MS)
-    archive_all(archiver_to(place, broker, topic, workers=SparkWorkers(spark.sparkContext)))
+    archive_all(archiver_to(location, broker, topic, workers=SparkWorkers(spark.sparkContext)))
     for number in range(2):
         delete_below(admin, topic, 500, number)
     send(broker, topic, [b"live"], 1, headers=[("penstock-biz-id", b"id-1")])
-    tables = tables_of(spark, place, broker)
+    tables = tables_of(spark, location, broker)
     found = tables.query(f"select * from `{topic}` where offset >= 0 order by partition, offset").collect()
     assert [bytes(row.value) for row in found] == [*numbers(500) * 2, b"live"]
     row = found[7]
@@ -230,16 +232,16 @@ def test_tasks_of_spark_write_the_lake_and_a_query_reads_it_with_the_live_rest(
     assert tuple(tables.query(joined).collect()[0]) == (501, 500)
 
 
-def test_samples_of_reports_are_kept_on_s3_and_read_again(spark: SparkSession, place: Place) -> None:
-    from penstock.pipeline.querying.storedfiles import frame_of
-    from penstock.pipeline.reports.storing import SAMPLES, append, files_of
+def test_samples_of_reports_are_kept_on_s3_and_read_again(spark: SparkSession, location: LakeLocation) -> None:
+    from penstock.pipeline.querying.stored_files import frame_of
+    from penstock.pipeline.reports.report_tables import SAMPLES, append, files_of
 
     moments = [datetime.fromtimestamp(SENT_MS / 1000 + step, UTC) for step in range(2)]
     for moment in moments:
         rows = pa.table({"at": pa.array([moment], pa.timestamp("us", tz="UTC")), "lag": pa.array([5], pa.int64())})
-        append(place, SAMPLES, rows, "at")
+        append(location, SAMPLES, rows, "at")
     schema = StructType([StructField("at", TimestampType()), StructField("lag", LongType())])
-    found = frame_of(spark, place, files_of(place, SAMPLES), schema).orderBy("at").collect()
+    found = frame_of(spark, location, files_of(location, SAMPLES), schema).orderBy("at").collect()
     assert [(row["at"].astimezone(UTC), row["lag"]) for row in found] == [(moment, 5) for moment in moments]
 
 
@@ -248,13 +250,13 @@ def delete_below(admin: AdminClient, topic: str, offset: int, partition: int = 0
     deleted.result(30)
 
 
-def tables_of(spark: SparkSession, place: Place, broker: BrokerProcess) -> Tables:
-    from penstock.pipeline.querying.frames import Reader
-    from penstock.pipeline.querying.history import Window, open_history
+def tables_of(spark: SparkSession, location: LakeLocation, broker: BrokerProcess) -> Tables:
+    from penstock.pipeline.querying.frames import HistoryReader
+    from penstock.pipeline.querying.history import TimeWindow, open_history
     from penstock.pipeline.querying.sql import Tables
 
     kafka = {"bootstrap.servers": broker.kafka}
-    return Tables(spark, open_history(place, kafka), Reader(spark, place, kafka), Window())
+    return Tables(spark, open_history(location, kafka), HistoryReader(spark, location, kafka), TimeWindow())
 
 
 def test_hadoop_is_told_of_the_store_for_its_bucket_alone() -> None:
@@ -270,7 +272,7 @@ def test_hadoop_is_told_of_the_store_for_its_bucket_alone() -> None:
 
 
 def test_files_are_shared_out_by_their_sizes() -> None:
-    from penstock.pipeline.querying.storedfiles import StoredFile, shares
+    from penstock.pipeline.querying.stored_files import StoredFile, shares
 
     files = [StoredFile(str(number), size) for number, size in enumerate((40, 40, 40, 500, 1, 1))]
     assert [[file.size for file in each] for each in shares(files, 100)] == [[40, 40], [40], [500], [1, 1]]
@@ -285,29 +287,31 @@ def test_files_are_shared_out_by_their_sizes() -> None:
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, r"lake at http://127.0.0.1:1: Connection refused"),
     ],
 )
-def test_a_store_that_cannot_be_used_is_told_in_one_line(place: Place, wrong: dict[str, str], why: str) -> None:
+def test_a_store_that_cannot_be_used_is_told_in_one_line(
+    location: LakeLocation, wrong: dict[str, str], why: str
+) -> None:
     for reach in (open_lake, lambda at: open_for_archive(at, "cluster")):
-        with pytest.raises(PipelineError, match=rf"^{place.uri} at http://127.0.0.1:\d+: ") as told_:
-            reach(Place(place.uri, dict(place.storage) | wrong))
+        with pytest.raises(PipelineError, match=rf"^{location.uri} at http://127.0.0.1:\d+: ") as told_:
+            reach(LakeLocation(location.uri, dict(location.storage) | wrong))
         assert told_.match(why)
         assert "\n" not in str(told_.value)
 
 
-def test_a_bucket_that_is_not_there_and_one_without_a_lake_are_told_apart(place: Place) -> None:
+def test_a_bucket_that_is_not_there_and_one_without_a_lake_are_told_apart(location: LakeLocation) -> None:
     with pytest.raises(PipelineError, match=r"^s3://nowhere/lake at .*: The specified bucket does not exist"):
-        open_for_archive(Place("s3://nowhere/lake", place.storage), "cluster")
-    with pytest.raises(PipelineError, match=f"there is no lake at {place.uri}; penstock pipeline archive makes one"):
-        open_lake(place)
+        open_for_archive(LakeLocation("s3://nowhere/lake", location.storage), "cluster")
+    with pytest.raises(PipelineError, match=f"there is no lake at {location.uri}; penstock pipeline archive makes one"):
+        open_lake(location)
 
 
-def test_who_may_not_write_can_read_and_nothing_else(s3: S3Process, place: Place) -> None:
-    open_for_archive(place, "cluster")
-    lake: Lake = open_lake(Place(place.uri, s3.storage("reader")))
+def test_who_may_not_write_can_read_and_nothing_else(s3: S3Process, location: LakeLocation) -> None:
+    open_for_archive(location, "cluster")
+    lake: Lake = open_lake(LakeLocation(location.uri, s3.storage("reader")))
     assert lake.files() == []
     with pytest.raises(PipelineError, match=r"Access Denied \(AccessDenied\)$"):
         lake.commit(Change(marks={"x": 1}), lambda: True)
     with pytest.raises(PipelineError, match=r"Access Denied \(AccessDenied\)$"):
-        open_for_archive(Place(f"{place.uri}-other", s3.storage("reader")), "cluster")
+        open_for_archive(LakeLocation(f"{location.uri}-other", s3.storage("reader")), "cluster")
 
 
 @pytest.mark.parametrize(
@@ -324,23 +328,25 @@ def test_who_may_not_write_can_read_and_nothing_else(s3: S3Process, place: Place
 )
 def test_options_that_cannot_be_followed_are_named(uri: str, storage: dict[str, str], why: str) -> None:
     with pytest.raises(OptionError) as told_:
-        Place(uri, storage)
+        LakeLocation(uri, storage)
     assert why in str(told_.value)
 
 
-def test_commands_take_the_options_of_the_store(place: Place, broker: BrokerProcess, make_topic: MakeTopic) -> None:
+def test_commands_take_the_options_of_the_store(
+    location: LakeLocation, broker: BrokerProcess, make_topic: MakeTopic
+) -> None:
     topic = make_topic()
     send(broker, topic, [b"over"], timestamp=SENT_MS)
-    archive_all(archiver_to(place, broker, topic))
+    archive_all(archiver_to(location, broker, topic))
 
     def options(storage: dict[str, str]) -> list[str]:
         return [word for name, value in storage.items() for word in ("--storage", f"{name}={value}")]
 
-    command = [PENSTOCK, "pipeline", "expire", "--lake", place.uri, "--days", "30"]
-    wrong = dict(place.storage) | {"AWS_SECRET_ACCESS_KEY": "wrong"}
+    command = [PENSTOCK, "pipeline", "expire", "--lake", location.uri, "--days", "30"]
+    wrong = dict(location.storage) | {"AWS_SECRET_ACCESS_KEY": "wrong"}
     assert "(SignatureDoesNotMatch)" in complaint(run([*command, *options(wrong)]))
     assert "there is no --storage AWS_REGIN" in complaint(run([*command, "--storage", "AWS_REGIN=x"]))
-    archive = [PENSTOCK, "pipeline", "archive", "--lake", place.uri, "--topics", topic, "-b", broker.kafka]
+    archive = [PENSTOCK, "pipeline", "archive", "--lake", location.uri, "--topics", topic, "-b", broker.kafka]
     assert "there is no --storage AWS_REGIN" in complaint(run([*archive, "--storage", "AWS_REGIN=x"]))
-    by_small_names = {name.lower(): value for name, value in place.storage.items()}
+    by_small_names = {name.lower(): value for name, value in location.storage.items()}
     assert told(run([*command, "--json", *options(by_small_names)]))["rows"] == 1

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipeline.archive.archiving import Archiver, ArchiveWish
+from penstock.pipeline.archive.archiver import ArchiveOptions, Archiver
 from penstock.pipeline.failure import DataLossError
 from penstock.pipeline.lake.compaction import compact
-from penstock.pipeline.lake.delta import Change, Place
-from penstock.pipeline.lake.recordtable import Anchor, anchor_key
+from penstock.pipeline.lake.delta import Change, LakeLocation
+from penstock.pipeline.lake.record_table import Anchor, anchor_key
 from penstock.pipeline.lake.selection import Selection
-from penstock.pipeline.replay.replaying import Replay, ReplayWish
-from penstock.pipeline.topics.options import Subscription
+from penstock.pipeline.replay.replay import Replay, ReplayOptions
+from penstock.pipeline.topics.options import TopicSelection
 from penstock.pipeline.workers import SparkWorkers
 from support.broker_process import BrokerProcess
 from support.lake import archive_all, lake_of, lake_rows, lake_values
@@ -33,7 +33,7 @@ def test_a_topic_goes_into_the_lake_and_out_again(
     source, target = make_topic(2), make_topic(2, f"{topic}-again")
     workers = SparkWorkers(spark.sparkContext)
     kafka = {"bootstrap.servers": broker.kafka}
-    archiver = Archiver(ArchiveWish(kafka, Subscription(topics=(source,)), Place(str(tmp_path))), workers)
+    archiver = Archiver(ArchiveOptions(kafka, TopicSelection(topics=(source,)), LakeLocation(str(tmp_path))), workers)
     sent = [b"%05d" % number for number in range(3000)]
     for _ in range(2):
         for number in range(2):
@@ -42,7 +42,7 @@ def test_a_topic_goes_into_the_lake_and_out_again(
     assert lake_values(tmp_path) == [*sent, *sent] * 2
     assert compact(lake_of(tmp_path), workers).files_after == 1
     assert lake_values(tmp_path) == [*sent, *sent] * 2
-    replay = Replay(ReplayWish(kafka, Selection(topic=source, first=3000), target), lake_of(tmp_path), workers)
+    replay = Replay(ReplayOptions(kafka, Selection(topic=source, first=3000), target), lake_of(tmp_path), workers)
     assert sum(each.rows for each in replay.run()) == 6000
     assert values(table(spark, broker, target)) == [*sent, *sent]
     # What goes wrong in a task is told as what it is.

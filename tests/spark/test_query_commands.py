@@ -13,16 +13,15 @@ from support.broker_process import BrokerProcess
 from support.commands import complaint
 from support.lake import archive_all, archiver_of
 from support.programs import PENSTOCK, environment, required_program, run
-from support.spark import send
+from support.spark import send, small_spark
 
 MakeTopic = Callable[..., str]
 JVM_S = 300
-SMALL = ["--master", "local[2]", "--memory", "600m", "--conf", "spark.sql.shuffle.partitions=2"]
 
 
 def pipeline(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     required_program("java")
-    command = [PENSTOCK, "pipeline", *arguments, *SMALL]
+    command = [PENSTOCK, "pipeline", *arguments, *small_spark()]
     return subprocess.run(command, capture_output=True, timeout=JVM_S, env=environment(), check=False)
 
 
@@ -41,7 +40,7 @@ def test_a_query_is_answered_as_csv_up_to_a_limit(broker: BrokerProcess, make_to
         ["1", "k\\xff", "b", "x, y", "h=1, penstock-tags=x,y"],
         ["2", "", "c", "", ""],
     ]
-    assert b"there are more rows than 3" in done.stderr
+    assert b"more than 3 rows" in done.stderr
 
 
 def test_a_report_is_a_page_and_json_and_tables(broker: BrokerProcess, make_topic: MakeTopic, tmp_path: Path) -> None:
@@ -61,9 +60,9 @@ def test_a_report_is_a_page_and_json_and_tables(broker: BrokerProcess, make_topi
 
 def test_commands_that_make_no_sense_are_refused_before_anything_is_started(broker: BrokerProcess) -> None:
     ask = [PENSTOCK, "pipeline", "sql", "select 1"]
-    assert "which lake? Say --lake" in complaint(run([*ask, "--lake-only"]))
-    assert "leave nothing to read" in complaint(run([*ask, "--lake", "x", "--lake-only", "--live-only"]))
+    assert "--lake-only needs --lake" in complaint(run([*ask, "--lake-only"]))
+    assert "exclude each other" in complaint(run([*ask, "--lake", "x", "--lake-only", "--live-only"]))
     assert "--since" in complaint(run([*ask, "-b", broker.kafka, "--since", "yesterday"]), 2)
     report = [PENSTOCK, "pipeline", "report", "--bootstrap", broker.kafka]
-    assert "where to? Say --html" in complaint(run(report))
+    assert "no output: give --html" in complaint(run(report))
     assert "there is no report 'sises'" in complaint(run([*report, "--json", "--only", "sises"]), 2)

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from penstock.pipeline.failure import DataLossError, PipelineError
 from penstock.pipeline.lake.selection import Selection
-from penstock.pipeline.replay.replaying import Replay, ReplayWish, replay_id_of
+from penstock.pipeline.replay.replay import Replay, ReplayOptions, replay_id_of
 from support.broker_process import BrokerProcess
 from support.confluent import consumer_of
 from support.lake import HereWorkers, archive_all, archiver_of, lake_of
+from support.messages import headers_of
 from support.programs import run
 from support.spark import send
 from support.waiting import until
@@ -30,7 +31,9 @@ SENT_MS = 1_700_000_000_000
 
 def replay_of(broker: BrokerProcess, folder: Path, selection: Selection, target: str, **more: Any) -> Replay:
     workers = more.pop("workers", HereWorkers())
-    return Replay(ReplayWish({"bootstrap.servers": broker.kafka}, selection, target, **more), lake_of(folder), workers)
+    return Replay(
+        ReplayOptions({"bootstrap.servers": broker.kafka}, selection, target, **more), lake_of(folder), workers
+    )
 
 
 def read(broker: BrokerProcess, topic: str, partitions: int = 1) -> list[tuple[int, bytes | None, str]]:
@@ -41,15 +44,17 @@ def read(broker: BrokerProcess, topic: str, partitions: int = 1) -> list[tuple[i
         consumer.assign([TopicPartition(topic, number, 0)])
         try:
             while (message := _next(consumer)).error() is None:
-                headers: dict[str, bytes] = dict(message.headers() or ())
-                found.append((number, message.value(), headers.get("penstock-replay-of", b"").decode()))
+                headers = dict(headers_of(message))
+                found.append((number, message.value(), (headers.get("penstock-replay-of") or b"").decode()))
         finally:
             consumer.close()
     return found
 
 
-def _next(consumer: Consumer) -> Any:
-    return until(lambda: consumer.poll(0.2), "a record or the end")
+def _next(consumer: Consumer) -> Message:
+    message = until(lambda: consumer.poll(0.2), "a record or the end")
+    assert message is not None
+    return message
 
 
 def delete_below(admin: AdminClient, topic: str, offset: int, partition: int = 0) -> None:
@@ -161,7 +166,7 @@ def test_a_group_gets_history_and_log_without_a_gap_or_a_repeat(
     try:
         messages = [_next(consumer) for _ in range(2)]
         assert [each.value() for each in messages] == [b"30", b"31"]
-        consumer.commit(messages[-1], asynchronous=False)
+        consumer.commit(message=messages[-1], asynchronous=False)
     finally:
         consumer.close()
     # Run once more, it leaves the group, which is further by now, where it is.
@@ -174,7 +179,7 @@ def test_a_group_gets_history_and_log_without_a_gap_or_a_repeat(
 
 def test_the_same_wish_is_the_same_replay_in_every_process() -> None:
     script = """
-from penstock.pipeline.replay.replaying import replay_id_of
+from penstock.pipeline.replay.replay import replay_id_of
 from penstock.pipeline.lake.selection import Selection
 sets = {name: frozenset({"a", "b", "c"}) for name in ("tags", "biz_ids")}
 print(replay_id_of("lake", Selection("orders", keys=frozenset({b"k1", b"k2", b"k3"}), **sets), "again"))

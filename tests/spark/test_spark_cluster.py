@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.broker_process import BrokerProcess
+from support.class_archive import quick_jvm
 from support.lake import lake_values
 from support.programs import PENSTOCK, dying_with_us, environment, required_program
 from support.spark import send
@@ -42,6 +43,8 @@ def test_the_archive_runs_on_a_cluster_and_survives_the_loss_of_an_executor(
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
+        "spark.driver.defaultJavaOptions": quick_jvm(),
+        "spark.executor.defaultJavaOptions": quick_jvm(),
         "spark.executor.memory": "500m",
         "spark.executor.cores": "1",
         "spark.pyspark.python": str(cluster.python),

@@ -12,8 +12,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from penstock.pipeline.failure import DataLossError, PipelineError
-from penstock.pipeline.lake.delta import Place
-from penstock.pipeline.querying.history import Window
+from penstock.pipeline.lake.delta import LakeLocation
+from penstock.pipeline.querying.history import TimeWindow
 from support.broker_process import BrokerProcess
 from support.lake import archive_all, archiver_of, lake_of
 from support.spark import send
@@ -30,15 +30,21 @@ THEN_MS = 1_700_000_000_000
 
 
 def tables_of(
-    spark: SparkSession, broker: BrokerProcess | None, folder: Path | None, window: Window | None = None, **more: Any
+    spark: SparkSession,
+    broker: BrokerProcess | None,
+    folder: Path | None,
+    window: TimeWindow | None = None,
+    **more: Any,
 ) -> Tables:
-    from penstock.pipeline.querying.frames import Reader
+    from penstock.pipeline.querying.frames import HistoryReader
     from penstock.pipeline.querying.history import open_history
     from penstock.pipeline.querying.sql import Tables
 
-    place = None if folder is None else Place(str(folder))
+    location = None if folder is None else LakeLocation(str(folder))
     kafka = None if broker is None else {"bootstrap.servers": broker.kafka}
-    return Tables(spark, open_history(place, kafka, **more), Reader(spark, place, kafka), window or Window())
+    return Tables(
+        spark, open_history(location, kafka, **more), HistoryReader(spark, location, kafka), window or TimeWindow()
+    )
 
 
 def values(frame: DataFrame) -> list[bytes]:
@@ -200,7 +206,7 @@ def test_a_window_leaves_out_files_and_offsets(
     archive_all(archiver_of(broker, tmp_path, topic))
     for day in range(3, 6):
         send(broker, topic, [b"%d" % day], timestamp=THEN_MS + day * DAY_MS)
-    window = Window(*(datetime.fromtimestamp((THEN_MS + day * DAY_MS) / 1000, UTC) for day in (2, 5)))
+    window = TimeWindow(*(datetime.fromtimestamp((THEN_MS + day * DAY_MS) / 1000, UTC) for day in (2, 5)))
     found = tables_of(spark, broker, tmp_path, window).query(f"select value from `{topic}` order by offset")
     assert [each["numFiles"] for each in scans(found)] == [1]
     assert values(found) == [b"2", b"3", b"4"]

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from penstock.pipeline.failure import NotRepeatableError, PipelineError
-from penstock.pipeline.source.taskwrite import TaskWrite
-from penstock.pipeline.topics.outgoing import Outgoing
+from penstock.pipeline.source.task_write import TaskWrite
+from penstock.pipeline.topics.row_records import OutgoingRecord
 from support.broker_process import BrokerProcess
 from support.confluent import consumer_of
 from support.waiting import until
@@ -17,9 +17,9 @@ from support.waiting import until
 MakeTopic = Callable[..., str]
 
 
-def rows(topic: str, first: int, count: int) -> Iterator[Outgoing]:
+def rows(topic: str, first: int, count: int) -> Iterator[OutgoingRecord]:
     for number in range(first, first + count):
-        yield Outgoing(topic, b"%d" % number, None, 0, 0, [])
+        yield OutgoingRecord(topic, b"%d" % number, None, 0, 0, [])
 
 
 def read_all(broker: BrokerProcess, topic: str, level: str = "read_committed") -> list[int]:
@@ -46,7 +46,7 @@ def test_an_attempt_that_dies_in_its_transaction_leaves_nothing(broker: BrokerPr
     topic = make_topic()
     kafka = {"bootstrap.servers": broker.kafka}
 
-    def dying() -> Iterator[Outgoing]:
+    def dying() -> Iterator[OutgoingRecord]:
         yield from rows(topic, 0, 100)
         until(lambda: read_all(broker, topic, "read_uncommitted"), "rows are on their way")
         raise RuntimeError("as wanted")
@@ -73,7 +73,7 @@ def test_of_two_attempts_at_once_the_later_writes(broker: BrokerProcess, make_to
     topic = make_topic()
     kafka = {"bootstrap.servers": broker.kafka}
 
-    def overtaken() -> Iterator[Outgoing]:
+    def overtaken() -> Iterator[OutgoingRecord]:
         yield from rows(topic, 0, 50)
         assert TaskWrite(kafka, f"{topic}.0").once(rows(topic, 0, 100), 0) == 100
         yield from rows(topic, 50, 50)

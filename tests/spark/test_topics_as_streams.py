@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from pyspark.sql.functions import col, udf
 
 from support.broker_process import BrokerProcess
 from support.spark import run_stream, save, send, stream, table, values
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,9 +65,21 @@ def test_a_batch_that_was_written_in_part_is_completed(
     marker = tmp_path / "fails"
     marker.touch()
 
+    address = broker.kafka
+
     @udf("binary", useArrow=False)
     def failing(value: bytes) -> bytes:
         if value == b"1" and marker.exists():
+            # Not before the other task has written its part. Imported here: Spark would send these classes along.
+            from confluent_kafka import Consumer, TopicPartition
+
+            consumer = Consumer({"bootstrap.servers": address, "group.id": "never joined"})
+            deadline = time.monotonic() + PATIENCE_S
+            while time.monotonic() < deadline:
+                if consumer.get_watermark_offsets(TopicPartition(target, 0), cached=False)[1]:
+                    break
+                time.sleep(0.05)
+            consumer.close()
             raise RuntimeError("as wanted")
         return bytes(value)
 

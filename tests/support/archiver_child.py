@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.pipeline.archive.archiving import Archiver, ArchiveWish
-from penstock.pipeline.lake.delta import Place
-from penstock.pipeline.topics.options import Subscription
+from penstock.pipeline.archive.archiver import ArchiveOptions, Archiver
+from penstock.pipeline.lake.delta import LakeLocation
+from penstock.pipeline.topics.options import TopicSelection
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -55,13 +55,13 @@ class MortalWorkers:
 
 def main(bootstrap: str, lake: str, topic: str, max_offsets: str, step: str, times: str) -> None:
     fate = Fate(step, int(times))
-    wish = ArchiveWish(
+    options = ArchiveOptions(
         {"bootstrap.servers": bootstrap},
-        Subscription(topics=(topic,)),
-        Place(str(Path(lake))),
+        TopicSelection(topics=(topic,)),
+        LakeLocation(str(Path(lake))),
         max_offsets=int(max_offsets),
     )
-    archiver = Archiver(wish, MortalWorkers(fate), fate.meet)
+    archiver = Archiver(options, MortalWorkers(fate), fate.meet)
     while archiver.run_batch() is not None:
         pass
 

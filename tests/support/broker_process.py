@@ -14,10 +14,10 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.ports import free_ports
 from support.programs import PENSTOCK, dying_with_us, environment
 from support.waiting import until
 
-_FREE_PORT = "127.0.0.1:0"
 _STOP_S = 30
 _LOG_SHOWN_CHARS = 20_000
 _KAFKA_LINE = re.compile(r"^  Kafka clients   (\S+)$", re.MULTILINE)
@@ -33,6 +33,7 @@ class BrokerProcess:
         settings: Mapping[str, object] | None = None,
         options: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        program: str = PENSTOCK,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.data = folder / "data"
@@ -41,15 +42,24 @@ class BrokerProcess:
         self.settings = dict(settings or {})
         """Of the next start."""
         self._options = list(options)
-        self._env = env
+        self.env: Mapping[str, str] = env or {}
+        """What its environment has beside ours."""
+        self._program = program
         self._process: subprocess.Popen[bytes] | None = None
         self._said_before = 0
-        self.kafka = _FREE_PORT
-        self.http = _FREE_PORT
+        self.kafka, self.http = (f"127.0.0.1:{port}" for port in free_ports(2))
+        self.inter_broker: str | None = None
+        """HOST:PORT of its inter-broker listener, if it is told one."""
 
     @property
     def address(self) -> tuple[str, int]:
         host, _, port = self.kafka.rpartition(":")
+        return host, int(port)
+
+    @property
+    def inter_broker_address(self) -> tuple[str, int]:
+        assert self.inter_broker is not None
+        host, _, port = self.inter_broker.rpartition(":")
         return host, int(port)
 
     @property
@@ -76,7 +86,7 @@ class BrokerProcess:
         return self.log[-_LOG_SHOWN_CHARS:]
 
     def start(self) -> BrokerProcess:
-        """Returns when the broker says that it is ready; the ports of the first start are kept."""
+        """Returns when the broker says that it is ready."""
         self.launch()
         return self.wait_until_ready()
 
@@ -84,7 +94,10 @@ class BrokerProcess:
         """Starts without waiting; it ends with the thread that has called this."""
         assert not self.is_alive
         self._said_before = len(self.output)
-        command = [PENSTOCK, "serve", "--data", str(self.data), "--listen", self.kafka, "--http", self.http]
+        listen = self.kafka
+        if self.inter_broker is not None:
+            listen = f"PLAINTEXT://{self.kafka},INTER_BROKER://{self.inter_broker}"
+        command = [self._program, "serve", "--data", str(self.data), "--listen", listen, "--http", self.http]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         with self._output.open("ab") as output, self._errors.open("ab") as errors:
@@ -93,7 +106,7 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
-                env=environment(self._env),
+                env=environment(self.env),
                 # A Ctrl-C in the terminal is for the test run, which then stops the broker.
                 start_new_session=True,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.groups.classic.generation import GroupRecord
+from penstock.groups.classic.generation import GenerationRecord
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.members import Protocol
 from penstock.groups.classic.subscription import topics_of
@@ -44,7 +44,7 @@ def joined(answer: Joined) -> str:
     return f"joined as {answer.member_id}, generation {answer.generation}, {answer.protocol}, {role}{keeps}"
 
 
-def written(record: GroupTombstone | OffsetRecord | GroupRecord) -> str:
+def written(record: GroupTombstone | OffsetRecord | GenerationRecord) -> str:
     if isinstance(record, GroupTombstone):
         return f"group {record.group_id} is gone"
     if isinstance(record, OffsetRecord):

@@ -1,4 +1,6 @@
-"""Brokers that are one: processes on one ZooKeeper, each of which can be killed, stopped, paused and cut off."""
+"""Brokers that are one: processes on one ZooKeeper or one database, each of which can be killed, stopped, paused and
+cut off.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,18 @@ from types import TracebackType
 from typing import Any
 
 from penstock.protocol import apis
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from penstock.protocol.messages.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
 from penstock.protocol.messages.metadata import MetadataRequest
 from support.broker_process import BrokerProcess
 from support.links import Gate, Links
+from support.ports import free_ports
 from support.waiting import PATIENCE_S, until
 from support.wire import Wire
-from support.zookeeper import free_ports
 
 REPLICAS = 3
 _ANSWER_S = 5.0
@@ -53,7 +60,7 @@ class Cluster:
     def __init__(
         self,
         folder: Path,
-        coordinator: str,
+        coordinator: str | None,
         *,
         size: int = 3,
         settings: Mapping[str, object] | None = None,
@@ -61,9 +68,14 @@ class Cluster:
         gates: bool = False,
         env: Callable[[int], Mapping[str, str]] = lambda number: {},
     ) -> None:
-        """`coordinator` is HOST:PORT,HOST:PORT/PATH of the tree; `env` is what a broker has in its environment."""
+        """`coordinator` is HOST:PORT,HOST:PORT/PATH of the tree; `env` is what a broker has in its environment. Brokers
+        without a coordinator meet in the database that their environment names.
+        """
+        assert coordinator is not None or not gates
         self._links = Links() if gates else None
         self._to_broker: dict[int, Gate] = {}
+        """To its inter-broker listener."""
+        self._for_clients: dict[int, Gate] = {}
         self._to_tree: dict[int, list[Gate]] = {}
         self._env = env
         self._coordinator = coordinator
@@ -90,19 +102,30 @@ class Cluster:
     def kafka(self) -> str:
         """Where clients begin: the addresses of all."""
         return ",".join(
-            self._to_broker[number].address if self._links else broker.kafka for number, broker in self.brokers.items()
+            self._for_clients[number].address if self._links else broker.kafka
+            for number, broker in self.brokers.items()
         )
 
     @property
     def logs(self) -> str:
         return "\n".join(f"--- broker {number}\n{broker.log_tail}" for number, broker in self.brokers.items())
 
+    @property
+    def complaints(self) -> list[str]:
+        """Lines of the logs that nobody expects."""
+        return [
+            f"broker {number}: {line}"
+            for number, broker in self.brokers.items()
+            for line in broker.log.splitlines()
+            if "Traceback" in line or " CRITICAL " in line
+        ]
+
     def start(self) -> Cluster:
         if self._links is not None:
             self._links.__enter__()
-        ports = free_ports(len(self.numbers))
-        for number, port in zip(self.numbers, ports, strict=True):
-            self.brokers[number] = self._new_broker(number, f"127.0.0.1:{port}")
+        ports = free_ports(2 * len(self.numbers))
+        for number, port, inter_broker in zip(self.numbers, ports[::2], ports[1::2], strict=True):
+            self.brokers[number] = self._new_broker(number, f"127.0.0.1:{port}", f"127.0.0.1:{inter_broker}")
         for broker in self.brokers.values():
             broker.launch()
         for broker in self.brokers.values():
@@ -121,22 +144,31 @@ class Cluster:
         self.brokers[number].kill()
         self._paused.discard(number)
 
-    def stop(self, number: int) -> None:
+    def stop(self, number: int, *, may_be_starting: bool = False) -> None:
         status = self.brokers[number].stop()
+        if may_be_starting and status == -signal.SIGTERM:
+            return
         assert status == 0, f"broker {number} stopped with status {status}:\n{self.brokers[number].log_tail}"
 
     def start_again(self, *numbers: int) -> None:
         """All at once; returns when all are ready."""
+        self.launch(*numbers)
+        self.wait_until_ready(*numbers)
+
+    def launch(self, *numbers: int) -> None:
+        """Starts them without waiting."""
         for number in numbers:
             self.brokers[number].launch()
+
+    def wait_until_ready(self, *numbers: int) -> None:
         for number in numbers:
             self.brokers[number].wait_until_ready()
 
     def add(self) -> int:
         """One more broker, with the next number; returns when it is ready."""
         number = len(self.numbers) + 1
-        (port,) = free_ports(1)
-        self.brokers[number] = self._new_broker(number, f"127.0.0.1:{port}")
+        port, inter_broker = free_ports(2)
+        self.brokers[number] = self._new_broker(number, f"127.0.0.1:{port}", f"127.0.0.1:{inter_broker}")
         self.numbers = (*self.numbers, number)
         self.start_again(number)
         return number
@@ -174,7 +206,7 @@ class Cluster:
     def cut_off_from_all(self, number: int) -> None:
         """Nobody reaches this broker, no client either, and it reaches neither the others nor ZooKeeper."""
         self.cut_off_from_brokers(number)
-        self._to_broker[number].shut()
+        self._for_clients[number].shut()
         self.cut_off_from_tree(number)
 
     def cut_off_from_tree(self, *numbers: int) -> None:
@@ -185,7 +217,8 @@ class Cluster:
 
     def repair(self) -> None:
         """Everything passes again."""
-        for gate in [*self._to_broker.values(), *chain.from_iterable(self._to_tree.values())]:
+        gates = [*self._to_broker.values(), *self._for_clients.values(), *chain.from_iterable(self._to_tree.values())]
+        for gate in gates:
             gate.open()
 
     def alive(self) -> list[int]:
@@ -225,6 +258,19 @@ class Cluster:
         controller = until(found, "there is a controller")
         assert controller is not None
         return controller
+
+    def move(self, topic: str, partition: int, number: int) -> None:
+        """Asks the controller to move a partition to one broker; OSError or EOFError if it does not answer."""
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=int(_ANSWER_S * 1000),
+            topics=(
+                ReassignableTopic(
+                    name=topic, partitions=(ReassignablePartition(partition_index=partition, replicas=(number,)),)
+                ),
+            ),
+        )
+        with Wire(self.brokers[self.controller()].address, _ANSWER_S) as wire:
+            wire.ask(apis.ALTER_PARTITION_REASSIGNMENTS, 0, request)
 
     def coordinator_of_group(self, name: str) -> int:
         return self._coordinator_of(name, GROUP)
@@ -296,19 +342,27 @@ class Cluster:
         }
         return View(frozenset(each["node_id"] for each in answer["brokers"]), answer["controller_id"], places)
 
-    def _new_broker(self, number: int, address: str) -> BrokerProcess:
+    def _new_broker(self, number: int, address: str, inter_broker: str) -> BrokerProcess:
         settings, coordinator = dict(self._settings), self._coordinator
-        if self._links is not None:
+        if self._links is not None and coordinator is not None:
             servers, slash, path = coordinator.partition("/")
-            self._to_broker[number] = self._links.gate(address, knows_callers=True)
+            self._for_clients[number] = self._links.gate(address)
+            self._to_broker[number] = self._links.gate(inter_broker, knows_callers=True)
             self._to_tree[number] = [self._links.gate(server) for server in servers.split(",")]
-            settings["broker.advertised"] = self._to_broker[number].address
+            settings["broker.advertised"] = (
+                f"PLAINTEXT://{self._for_clients[number].address},INTER_BROKER://{self._to_broker[number].address}"
+            )
             coordinator = ",".join(gate.address for gate in self._to_tree[number]) + slash + path
         if self._racks:
             settings["broker.rack"] = self._racks[number - 1]
-        options = ["--id", str(number), "--coordinator", f"zk://{coordinator}"]
+        options = ["--id", str(number)]
+        if coordinator is not None:
+            options += ["--coordinator", f"zk://{coordinator}"]
         broker = BrokerProcess(self._folder / f"broker-{number}", settings, options, self._env(number))
         broker.kafka = address
+        if self._links is not None:
+            # Without gates brokers find each other by themselves, as those of users do.
+            broker.inter_broker = inter_broker
         return broker
 
 

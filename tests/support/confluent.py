@@ -61,16 +61,20 @@ def code_of(error: pytest.ExceptionInfo[KafkaException]) -> int:
     return code
 
 
-def join_without_reading(consumer: Consumer, topic: str) -> None:
-    """Subscribes, and returns when the consumer has its partitions; the polls that this takes give it no message."""
-    assigned: list[TopicPartition] = []
+def join_without_reading(consumer: Consumer, topic: str) -> list[list[TopicPartition]]:
+    """Subscribes, and returns when the consumer has its partitions; the polls that this takes give it no message.
+
+    What is returned are the assignments so far; a later rebalance adds another.
+    """
+    assignments: list[list[TopicPartition]] = []
 
     def assign(_: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.assign(partitions)
-        if not assigned:
+        if not assignments:
             consumer.pause(partitions)
-            assigned.extend(partitions)
+        assignments.append(partitions)
 
     consumer.subscribe([topic], on_assign=assign)
-    until(lambda: consumer.poll(0) or assigned, "the member has its partitions")
-    consumer.resume(assigned)
+    until(lambda: consumer.poll(0) or assignments, "the member has its partitions")
+    consumer.resume(assignments[0])
+    return assignments

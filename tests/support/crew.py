@@ -23,9 +23,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from penstock.groups.reset import RESET_MARK
+from penstock.config.group import RESET_MARK
 from support import group_member
 from support.history import Assigned, Committing, Consumed, Event, History, faults
+from support.messages import place_of
 from support.programs import dying_with_us, environment
 from support.waiting import PATIENCE_S, until
 
@@ -185,7 +186,8 @@ class Crew:
         """The protocol of the group."""
         admin = self._admin()
         listed = admin.list_consumer_groups().result().valid
-        return next(found.type.name.lower() for found in listed if found.group_id == self.group)
+        kinds = (str(found.type.name) for found in listed if found.group_id == self.group)
+        return next(kinds).lower()
 
     def reset(self, offsets: Mapping[int, int]) -> None:
         """Sets the group's offsets while its members run."""
@@ -276,9 +278,9 @@ class Crew:
 
         def report(error: KafkaError | None, message: Message) -> None:
             if error is None and message.offset() is not None:
-                self._produced[message.partition(), message.offset()] = message.value().decode()
+                self._produced[place_of(message)] = (message.value() or b"").decode()
             elif error is None:
-                self._unplaced.add((message.partition(), message.value().decode()))
+                self._unplaced.add((message.partition() or 0, (message.value() or b"").decode()))
 
         number = 0
         while not self._stop.wait(0.02):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from support.messages import headers_of
 from support.waiting import PATIENCE_S
 
 Headers = Sequence[tuple[str, bytes]]
@@ -129,7 +130,7 @@ class Arrivals:
             Arrival(
                 self.values[-1],
                 message.offset() or 0,
-                dict(message.headers() or []),
+                {name: value or b"" for name, value in headers_of(message)},
                 message.timestamp()[1],
             )
         )

@@ -32,7 +32,9 @@ class DelayedLoad:
         while not self._stop.is_set():
             for _ in range(20):
                 delay = self._chance.choice([0, 0, 20, 300, 900, 2000])
-                headers = [("penstock-delay", b"%d" % delay)] if delay else [("other", b"header")]
+                headers: list[tuple[str, str | bytes | None]] = [("other", b"header")]
+                if delay:
+                    headers = [("penstock-delay", b"%d" % delay)]
                 self._producer.produce("t", b"%d" % self.sent, partition=0, headers=headers, on_delivery=self._report)
                 self.sent += 1
             self._producer.poll(0)

@@ -71,7 +71,7 @@ class Endpoint:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._server.handle_error = lambda request, client: None  # type: ignore[method-assign]
+        self._server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self._server.server_port}/hook"

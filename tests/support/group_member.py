@@ -92,11 +92,13 @@ def confluent(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
 
     consumer.subscribe([given.pattern or given.topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_revoke)
     while not stop.asked:
-        offsets = {}
+        offsets: dict[int, int] = {}
         for message in consumer.consume(BATCH, POLL_S):
             if message.error() is None:
-                diary.consumed(message.partition(), message.offset(), message.value())
-                offsets[message.partition()] = message.offset() + 1
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None and offset is not None
+                diary.consumed(partition, offset, message.value() or b"")
+                offsets[partition] = offset + 1
         if offsets and not given.auto_commit_ms:
             diary.committing(offsets)
             try:

@@ -34,7 +34,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.errors import ApiError, Code
-from penstock.groups import kinds
+from penstock.groups import group_types
 from penstock.groups.classic.group import ClassicGroup, GroupState
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.records import ConsumerRecord
@@ -45,7 +45,7 @@ from penstock.groups.records import encode
 from penstock.groups.rules import GroupRules, OffsetRules
 from penstock.groups.shard import Record, Shard
 from penstock.ids import TopicPartition
-from penstock.replication.statelog import StateRecord
+from penstock.replication.state_log import StateRecord
 from support import classic_words, consumer_words
 from support.consumer_words import Topics
 from support.group_client import Client
@@ -53,6 +53,9 @@ from support.shards import replayed
 from support.words import event, ms, options, place
 
 GROUP = "g"
+
+_SYNC_WORDS: tuple[str, ...] = ("id", "generation", "protocol", "type")
+_COMMIT_WORDS: tuple[str, ...] = ("generation", "metadata", "retention", "group")
 
 
 class Story:
@@ -160,7 +163,7 @@ class Story:
 
     def _sync(self, client: Client, rest: list[str]) -> None:
         plans = options(rest)
-        told = {name: plans.pop(name) for name in ("id", "generation", "protocol", "type") if name in plans}
+        told = {name: plans.pop(name) for name in _SYNC_WORDS if name in plans}
         wish = client.sync(told, [(self._client(name).member_id, text) for name, text in plans.items()])
         self._carry_out(self._shard.sync(GROUP, wish, self._now_ms), "")
 
@@ -216,7 +219,7 @@ class Story:
 
     def _commit(self, client: Client, rest: list[str]) -> None:
         places = options(rest)
-        told = {name: places.pop(name) for name in ("generation", "metadata", "retention", "group") if name in places}
+        told = {name: places.pop(name) for name in _COMMIT_WORDS if name in places}
         expire_ms = self._now_ms + ms(told["retention"]) if "retention" in told else -1
         offsets = {
             place(where): Committed(int(offset), -1, told.get("metadata", ""), self._now_ms, expire_ms)
@@ -245,13 +248,13 @@ class Story:
     def _pass_time(self, until_ms: int) -> None:
         assert until_ms >= self._now_ms, "time does not go back"
         while True:
-            due = [due_ms for group in self._shard.groups.values() if (due_ms := kinds.due_ms(group)) is not None]
+            due = [due_ms for group in self._shard.groups.values() if (due_ms := group_types.due_ms(group)) is not None]
             if min(due, default=until_ms) > until_ms or not due:
                 break
             self._now_ms = max(self._now_ms, min(due))
             when = f"{self._now_ms}ms "
             outcomes = self._shard.tick(self._now_ms)
-            for outcome in outcomes:
+            for outcome in outcomes.values():
                 self._carry_out(outcome, when)
             self._say_state(when)
             if not outcomes:
@@ -308,12 +311,11 @@ class Story:
 
     def _set(self, rules: dict[str, str]) -> None:
         for name, value in rules.items():
-            if name == "consumer_assignors":
-                self._group_rules = replace(self._group_rules, consumer_assignors=tuple(value.split(",")))
-            elif hasattr(self._group_rules, name):
-                self._group_rules = replace(self._group_rules, **{name: int(value)})
+            changed: dict[str, Any] = {name: tuple(value.split(",")) if name == "consumer_assignors" else int(value)}
+            if hasattr(self._group_rules, name):
+                self._group_rules = replace(self._group_rules, **changed)
             else:
-                self._offset_rules = replace(self._offset_rules, **{name: int(value)})
+                self._offset_rules = replace(self._offset_rules, **changed)
         self._shard = self._new_shard()
 
     def _new_shard(self) -> Shard:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import pyarrow.parquet as pq
 
-from penstock.pipeline.archive.archiving import Archiver, ArchiveWish, Batch
-from penstock.pipeline.lake.delta import Lake, Place, open_lake
-from penstock.pipeline.topics.options import Subscription
+from penstock.pipeline.archive.archiver import ArchiveOptions, Archiver, Batch
+from penstock.pipeline.lake.delta import Lake, LakeLocation, open_lake
+from penstock.pipeline.topics.options import TopicSelection
 from support.broker_process import BrokerProcess
 
 Item = TypeVar("Item")
@@ -30,8 +30,10 @@ class HereWorkers:
 def archiver_of(
     broker: BrokerProcess, folder: Path, *topics: str, after: Callable[[str], None] | None = None, **more: Any
 ) -> Archiver:
-    wish = ArchiveWish({"bootstrap.servers": broker.kafka}, Subscription(topics=topics), Place(str(folder)), **more)
-    return Archiver(wish, HereWorkers(), after)
+    options = ArchiveOptions(
+        {"bootstrap.servers": broker.kafka}, TopicSelection(topics=topics), LakeLocation(str(folder)), **more
+    )
+    return Archiver(options, HereWorkers(), after)
 
 
 def archive_all(archiver: Archiver) -> list[Batch]:
@@ -43,14 +45,14 @@ def archive_all(archiver: Archiver) -> list[Batch]:
 
 def lake_rows(folder: Path) -> list[dict[str, Any]]:
     """All rows, by topic, partition and offset; each is there once."""
-    lake = open_lake(Place(str(folder)))
+    lake = open_lake(LakeLocation(str(folder)))
     rows = [
         row | {"topic": file.topic, "date": file.date}
         for file in lake.files()
         for row in pq.ParquetFile(folder / file.path).read().to_pylist()
     ]
     counted = Counter((row["topic_id"], row["partition"], row["offset"]) for row in rows)
-    doubled = [place for place, count in counted.items() if count > 1]
+    doubled = [location for location, count in counted.items() if count > 1]
     assert not doubled, f"{len(doubled)} rows are doubled, such as {doubled[0]}"
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
@@ -60,4 +62,4 @@ def lake_values(folder: Path) -> list[bytes]:
 
 
 def lake_of(folder: Path) -> Lake:
-    return open_lake(Place(str(folder)))
+    return open_lake(LakeLocation(str(folder)))

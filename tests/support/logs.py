@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,9 +15,11 @@ from penstock.ids import TopicId, TopicPartition
 from penstock.records.batch import HEADER_BYTES, read_header
 from penstock.records.compression import Codec
 from penstock.records.records import Record, build_batch, records_block, walk
-from penstock.storage.contract import Log, Slice
+from penstock.storage.admission import Checked
+from penstock.storage.contract import Appended, Log, Slice
+from penstock.storage.files import Files
 from penstock.storage.segmented.engine import SegmentedEngine
-from penstock.storage.segmented.files import Files
+from penstock.storage.sql.log import SqlLog
 
 AT = TopicPartition("orders", 0)
 TOPIC_ID: TopicId = uuid.UUID("5a0c1c9a-95b0-4c5e-8a54-0f4f9d3a7c11")
@@ -68,14 +69,37 @@ def batch(
 async def append(log: Log, *values: bytes | None, **options: object) -> int:
     """Appends one batch and gives its base offset."""
     made = batch(*values, **options)  # type: ignore[arg-type]
-    return (await log.append(memoryview(made), EPOCH)).base_offset
+    return (await append_batch(log, memoryview(made), EPOCH)).base_offset
+
+
+async def append_batch(
+    log: Log, made: memoryview, leader_epoch: int, *, guard: int | None = None, is_own: bool = False
+) -> Appended:
+    """Checks, writes and secures one batch, as the partition that leads does."""
+    await log.prepare_write()
+    checked = log.check(made, guard=guard, is_own=is_own)
+    return await append_checked(log, checked, leader_epoch)
+
+
+async def append_checked(log: Log, checked: Checked, leader_epoch: int) -> Appended:
+    is_repeat, last_offset_delta = checked.repeat_of is not None, checked.header.last_offset_delta
+    base_offset = log.end_offset if checked.repeat_of is None else checked.repeat_of
+    if not is_repeat:
+        await log.write(checked, base_offset, leader_epoch)
+    await log.secure(0 if is_repeat else last_offset_delta + 1)
+    return Appended(base_offset, base_offset + last_offset_delta, checked.append_time_ms, is_repeat)
+
+
+def keeps_batches(log: Log) -> bool:
+    """Whether the engine stores batches as they were sent, and not only their records. Those that do not have the last
+    ones in memory all the same, unless compaction has taken something out of them.
+    """
+    return not isinstance(log, SqlLog)
 
 
 def content(found: Slice) -> bytes:
     """The bytes of a slice, wherever they lie."""
-    joined = b"".join(
-        part if isinstance(part, bytes) else os.pread(part.fileno(), part.size, part.position) for part in found.parts
-    )
+    joined = found.read()
     assert len(joined) == found.size
     return joined
 

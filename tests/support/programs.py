@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,9 +18,13 @@ PENSTOCK = str(Path(sysconfig.get_path("scripts")) / "penstock")
 _RUN_S = 60
 
 
+_TOOLS = Path(sys.prefix) / "tools" / "usr" / "bin"
+"""Programs of Debian packages that `make setup-test` unpacks and does not install: they would run as services."""
+
+
 def required_program(name: str) -> str:
     """The path of an installed program; without it the test is skipped at a desk and fails in CI."""
-    found = shutil.which(name)
+    found = shutil.which(name) or shutil.which(name, path=str(_TOOLS))
     if found is not None:
         return found
     if os.environ.get("CI") == "true":
@@ -43,3 +49,22 @@ def dying_with_us(command: Sequence[str]) -> list[str]:
     """The command, made to end with the test run even if that is killed and cannot clean up."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else list(command)
+
+
+def in_terminal(command: Sequence[str], typed: str) -> tuple[int, str]:
+    """Runs a command in a terminal in which somebody types; its exit status, and all that the screen has shown."""
+    ours, its = pty.openpty()
+    try:
+        process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment(), close_fds=True)
+        os.close(its)
+        os.write(ours, typed.encode())
+        shown = b""
+        try:
+            while piece := os.read(ours, 65_536):
+                shown += piece
+        except OSError:
+            # Linux says so when the last one who had the terminal has gone.
+            pass
+        return process.wait(_RUN_S), shown.decode().replace("\r\n", "\n")
+    finally:
+        os.close(ours)

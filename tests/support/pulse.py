@@ -7,15 +7,33 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from types import TracebackType
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from support.messages import place_of
 from support.producers import Origin, origins
 from support.waiting import PATIENCE_S, until
 
 _BEAT_S = 0.02
+
+PATIENT: dict[str, Any] = {
+    "enable.idempotence": True,
+    "linger.ms": 1,
+    "message.timeout.ms": 120_000,
+    # A broker that is stopped keeps its connections: they are given up by time.
+    "socket.timeout.ms": 3_000,
+    "request.timeout.ms": 2_500,
+    "reconnect.backoff.max.ms": 200,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 100,
+    "topic.metadata.refresh.fast.interval.ms": 50,
+    "log_level": 0,
+}
+"""Settings of a producer that is not content before it is acknowledged, whatever happens to brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +72,10 @@ class Pulse:
         self._acked: dict[int, tuple[int, int | None]] = {}
         self._acked_at: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
         self.failed: list[str] = []
+        self.ends: dict[int, int] = {}
+        """By partition: the offset behind the last message that was acknowledged, where the client was told it."""
+        self.found: list[tuple[int, int, int]] = []
+        """Partition, offset and number of all that lies in the topic; known when it is finished."""
 
     def __enter__(self) -> Pulse:
         self._thread.start()
@@ -90,35 +112,20 @@ class Pulse:
         """Stops, waits for what is under way, and reads the topic."""
         self._stop.set()
         self._thread.join()
-        found = [(message.partition(), message.offset(), int(message.value() or b"")) for message in self._read()]
+        self.found = [(*place_of(message), int(message.value() or b"")) for message in self._read()]
+        found = self.found
         counted = Counter(number for _, _, number in found)
         again = {partition for partition, _, number in found if counted[number] > 1}
         return tally(self._acked, found, origins(self._bootstrap, self._topic, again) if again else {})
 
     def _beat(self) -> None:
-        producer = Producer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "message.timeout.ms": 120_000,
-                # A broker that is stopped keeps its connections: they are given up by time.
-                "socket.timeout.ms": 3_000,
-                "request.timeout.ms": 2_500,
-                "reconnect.backoff.max.ms": 200,
-                "retry.backoff.ms": 20,
-                "retry.backoff.max.ms": 100,
-                "topic.metadata.refresh.fast.interval.ms": 50,
-                "log_level": 0,
-            }
-        )
+        producer = Producer({"bootstrap.servers": self._bootstrap, **PATIENT})
 
-        def report(number: int, error: KafkaError | None, message: Message) -> None:
+        def report(number: int, partition: int, error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self.failed.append(f"{number}: {error}")
                 return
-            self._acked[number] = (message.partition(), message.offset())
-            self._acked_at[message.partition()].append(time.monotonic())
+            self._acknowledged(number, partition, message.offset())
 
         number = 0
         while not self._stop.is_set():
@@ -127,12 +134,19 @@ class Pulse:
                     self._topic,
                     str(number),
                     partition=partition,
-                    on_delivery=lambda error, message, number=number: report(number, error, message),
+                    on_delivery=partial(report, number, partition),
                 )
                 number += 1
             producer.poll(_BEAT_S)
             self._stop.wait(_BEAT_S)
         producer.flush(4 * PATIENCE_S)
+
+    def _acknowledged(self, number: int, partition: int, offset: int | None) -> None:
+        """`offset` is None if the client was only told that it had sent this before."""
+        self._acked[number] = (partition, offset)
+        self._acked_at[partition].append(time.monotonic())
+        if offset is not None:
+            self.ends[partition] = max(offset + 1, self.ends.get(partition, 0))
 
     def _read(self) -> list[Message]:
         consumer = Consumer(
@@ -155,7 +169,7 @@ class Pulse:
                 if error is None:
                     found.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
+                    ended.add(place_of(message)[0])
                 elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
                     raise KafkaException(error)
             return len(ended) == self._partitions

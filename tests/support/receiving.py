@@ -11,7 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 import penstock
-from penstock.sdk.positions import positions
+from penstock.sdk.list_offsets import list_offsets
 from support.waiting import PATIENCE_S, until
 
 SOON = penstock.Retries(first="100ms", factor=2, cap="1s", attempts=3, jitter=0)
@@ -78,7 +78,7 @@ def ends(kafka: str, topic: str, partitions: int = 1, admin: AdminClient | None 
     admin = admin or AdminClient({"bootstrap.servers": kafka})
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(topic, number): latest for number in range(partitions)}
-    found = positions(admin, asked, PATIENCE_S).all()
+    found = list_offsets(admin, asked, PATIENCE_S).all()
     return {place.partition: offset for place, offset in found.items()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import Code
-from penstock.replication.following import Append, CutBack, Divergence, diverges, next_step, position_of
+from penstock.replication.divergence import Append, CutBack, Divergence, diverges, next_step, position_of
 from penstock.storage.contract import Log
 from support.logs import ALL, content, read_all, read_batches
 from support.transactions import read_committed

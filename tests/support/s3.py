@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from penstock.pipeline.lake.delta import Place
-from penstock.pipeline.lake.objectstore import for_arrow
+from penstock.pipeline.lake.delta import LakeLocation
+from penstock.pipeline.lake.object_store import for_arrow
 from support.programs import dying_with_us, environment
 
 REGION = "us-east-1"
@@ -63,9 +63,11 @@ class S3Process:
         self._process.stdout.close()
 
 
-def objects_of(place: Place) -> list[str]:
+def objects_of(location: LakeLocation) -> list[str]:
     """The names of all objects of a lake but those of its log, below the lake's own."""
-    root = place.uri.removeprefix("s3://")
+    root = location.uri.removeprefix("s3://")
     selector = fs.FileSelector(root, recursive=True)
-    found = [info.path for info in fs.S3FileSystem(**for_arrow(place.storage)).get_file_info(selector) if info.is_file]
+    found = [
+        info.path for info in fs.S3FileSystem(**for_arrow(location.storage)).get_file_info(selector) if info.is_file
+    ]
     return sorted(path.removeprefix(f"{root}/") for path in found if "/_delta_log/" not in path)

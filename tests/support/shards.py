@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from penstock.groups.records import decode
 from penstock.groups.shard import Shard
-from penstock.replication.statelog import StateRecord
+from penstock.replication.state_log import StateRecord
 
 
 def replayed(shard: Shard, log: Iterable[StateRecord], now_ms: int) -> Shard:

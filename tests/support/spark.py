@@ -7,23 +7,38 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, Message, Producer
 
 from support.broker_process import BrokerProcess
+from support.class_archive import quick_jvm
 from support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SMALL_SPARK = ("--master", "local[2]", "--memory", "700m", "--conf", "spark.driver.defaultJavaOptions=-XX:+UseSerialGC")
-"""Options of commands of the pipeline: a Spark that is quick to start."""
-
 _FLUSH_AFTER = 50_000
 
 
+def small_settings() -> dict[str, str]:
+    """Settings of a Spark that is quick to start."""
+    return {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.driver.defaultJavaOptions": quick_jvm(),
+    }
+
+
+def small_spark() -> list[str]:
+    """The same as options of commands of the pipeline."""
+    settings = [word for name, value in small_settings().items() for word in ("--conf", f"{name}={value}")]
+    return ["--master", "local[2]", "--memory", "700m", *settings]
+
+
 def table(spark: SparkSession, broker: BrokerProcess, topic: str, **options: object) -> DataFrame:
-    return _with(spark.read.format("penstock"), broker, {"subscribe": topic} | options).load()
+    frame: DataFrame = _with(spark.read.format("penstock"), broker, {"subscribe": topic} | options).load()
+    return frame
 
 
 def stream(spark: SparkSession, broker: BrokerProcess, topic: str, **options: object) -> DataFrame:
-    return _with(spark.readStream.format("penstock"), broker, {"subscribe": topic} | options).load()
+    frame: DataFrame = _with(spark.readStream.format("penstock"), broker, {"subscribe": topic} | options).load()
+    return frame
 
 
 def save(frame: DataFrame, broker: BrokerProcess, **options: object) -> None:
@@ -50,8 +65,8 @@ def send(broker: BrokerProcess, topic: str, values: list[bytes], partition: int 
     assert producer.flush(PATIENCE_S) == 0
 
 
-def values(frame: DataFrame) -> list[bytes]:
-    """In the order of partitions and offsets."""
+def values(frame: DataFrame) -> list[Any]:
+    """Bytes or None, in the order of partitions and offsets."""
     rows = frame.orderBy("topic", "partition", "offset").select("value").collect()
     return [None if row.value is None else bytes(row.value) for row in rows]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyspark
 
+from support.class_archive import quick_jvm
 from support.programs import dying_with_us, environment
 from support.waiting import until
 
@@ -70,7 +71,13 @@ class SparkCluster:
 
     def _launch(self, name: str, *options: str) -> Path:
         log = self._folder / f"{len(self._processes)}.log"
-        env = environment({"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_DIRS": str(self._folder / "local")})
+        env = environment(
+            {
+                "SPARK_DAEMON_MEMORY": "256m",
+                "SPARK_DAEMON_JAVA_OPTS": quick_jvm(),
+                "SPARK_LOCAL_DIRS": str(self._folder / "local"),
+            }
+        )
         env |= {"SPARK_WORKER_DIR": str(self._folder / "work"), "SPARK_LOCAL_IP": _LOOPBACK, "SPARK_NO_DAEMONIZE": "1"}
         with log.open("wb") as output:
             command = [str(_CLASS), f"org.apache.spark.deploy.{name}", *options]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from penstock.clock import ManualClock
 from penstock.config.topic import TopicConfig
+from penstock.storage.faulty_files import FaultyFiles
 from penstock.storage.segmented.engine import SegmentedEngine
-from penstock.storage.segmented.faulty import FaultyFiles
 from support.logs import open_engine
 
 

@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import penstock
 from support import subscriber
@@ -121,7 +122,7 @@ class Subscribers:
         path = self._folder / f"{name}.log"
         return path.read_text()[-5000:] if path.exists() else ""
 
-    def events(self, name: str, kind: str) -> list[dict[str, str]]:
+    def events(self, name: str, kind: str) -> list[dict[str, Any]]:
         path = self._diary(name)
         # What stands behind the last line end is being written.
         lines = path.read_text().split("\n")[:-1] if path.exists() else []

@@ -1,4 +1,4 @@
-"""A subscription that is played step by step: an inbox, an outbox, a runner and a clock that the story moves."""
+"""A subscription that is played step by step: a consumer, a producer, a runner and a clock that the story moves."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any
 from penstock.clock import ManualClock
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import SendError, TransactionError
-from penstock.sdk.hooks import Hooks
+from penstock.sdk.hooks.base import Hooks
 from penstock.sdk.message import Message
-from penstock.sdk.ports import Assignment, Headers, Outgoing, Receipt, Received
-from penstock.sdk.receive.forwarding import Layout
-from penstock.sdk.receive.plan import Plan, plan_of
+from penstock.sdk.ports import Headers, Outgoing, RebalanceListener, Receipt, Received
+from penstock.sdk.receive.exactly_once import RefusedError
+from penstock.sdk.receive.handler_runners import Steps, drive
 from penstock.sdk.receive.retries import Retries
-from penstock.sdk.receive.rounds import RefusedError
-from penstock.sdk.receive.runners import Steps, drive
 from penstock.sdk.receive.subscription import Subscription
+from penstock.sdk.receive.subscription_options import ValidatedOptions, validate_options
+from penstock.sdk.receive.topic_layout import RetryTopic, TopicLayout
 
-LAYOUT = Layout(("orders",), "g.retry", "g.dead", retry_partitions=1, dead_partitions=1)
+LAYOUT = TopicLayout({"orders": RetryTopic("g.orders.retry", 1)}, "g.dead", dead_partitions=1)
 EXACT = Retries(first="1s", factor=2, cap="1m", attempts=3, jitter=0)
 
 
-def place(partition: int, topic: str = "orders") -> TopicPartition:
+def tp(partition: int, topic: str = "orders") -> TopicPartition:
     return TopicPartition(topic, partition)
 
 
-class PlayedInbox:
+class PlayedConsumer:
     """Gives what it was told to, at most as much as is asked for."""
 
     def __init__(self) -> None:
         self.coming: deque[Received] = deque()
-        self.assignment: Assignment | None = None
+        self.listener: RebalanceListener | None = None
         self.paused: set[TopicPartition] = set()
         self.settled_at: dict[TopicPartition, int] = {}
         self.positions: dict[TopicPartition, int] = {}
@@ -43,36 +43,36 @@ class PlayedInbox:
         self.can_rewind = True
         self.is_closed = False
 
-    def join(self, topics: Sequence[str], assignment: Assignment, *, from_end: Sequence[str] = ()) -> None:
-        self.topics, self.from_end, self.assignment = list(topics), list(from_end), assignment
+    def join(self, topics: Sequence[str], listener: RebalanceListener, *, from_end: Sequence[str] = ()) -> None:
+        self.topics, self.from_end, self.listener = list(topics), list(from_end), listener
 
-    def poll(self, most: int, timeout_s: float) -> Sequence[Received]:
+    def poll(self, max_count: int, timeout_s: float) -> Sequence[Received]:
         while self.events:
             self.events.popleft()()
         found: list[Received] = []
         for received in list(self.coming):
-            if len(found) < most and received.place not in self.paused:
+            if len(found) < max_count and received.topic_partition not in self.paused:
                 self.coming.remove(received)
                 found.append(received)
-                self.positions[received.place] = received.offset + 1
+                self.positions[received.topic_partition] = received.offset + 1
         return found
 
-    def pause(self, places: Iterable[TopicPartition]) -> None:
-        self.paused.update(places)
+    def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        self.paused.update(topic_partitions)
 
-    def resume(self, places: Iterable[TopicPartition]) -> None:
-        self.paused.difference_update(places)
+    def resume(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        self.paused.difference_update(topic_partitions)
 
-    def position(self, place: TopicPartition) -> int | None:
-        return self.positions.get(place)
+    def position(self, tp: TopicPartition) -> int | None:
+        return self.positions.get(tp)
 
-    def settled(self, positions: Mapping[TopicPartition, int]) -> None:
+    def store_offsets(self, positions: Mapping[TopicPartition, int]) -> None:
         self.settled_at.update(positions)
 
     def commit(self, positions: Mapping[TopicPartition, int], done: Callable[[bool], None]) -> None:
         self.commits.append((dict(positions), done))
 
-    def rewind(self) -> bool:
+    def seek_to_committed(self) -> bool:
         self.rewinds += 1
         return self.can_rewind
 
@@ -83,7 +83,7 @@ class PlayedInbox:
         self.is_closed = True
 
 
-class PlayedOutbox:
+class PlayedProducer:
     """Answers when the story does."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class PlayedOutbox:
         return outgoing
 
 
-class PlayedTransactor:
+class PlayedCommitter:
     """Commits, or fails as it was told to."""
 
     def __init__(self) -> None:
@@ -128,24 +128,24 @@ class HeldRunner:
 
     def __init__(self) -> None:
         self.waiting: deque[Steps] = deque()
-        self.chores: deque[Callable[[], None]] = deque()
+        self.background_tasks: deque[Callable[[], None]] = deque()
 
     def start(self, steps: Steps) -> None:
         self.waiting.append(steps)
 
-    def background(self, chore: Callable[[], None]) -> None:
-        self.chores.append(chore)
+    def background(self, task: Callable[[], None]) -> None:
+        self.background_tasks.append(task)
 
     def close(self) -> None:
         pass
 
     def run(self) -> None:
         """Everything that waits, and what follows from it."""
-        while self.waiting or self.chores:
+        while self.waiting or self.background_tasks:
             if self.waiting:
                 drive(self.waiting.popleft())
-            while self.chores:
-                self.chores.popleft()()
+            while self.background_tasks:
+                self.background_tasks.popleft()()
 
 
 class Watching(Hooks):
@@ -167,32 +167,42 @@ class Watching(Hooks):
 class Story:
     """One subscription to `orders` of the group `g`."""
 
-    def __init__(self, handler: Callable[[Any], Any], partitions: Sequence[int] = (0,), **terms: Any) -> None:
+    def __init__(
+        self,
+        handler: Callable[[Any], Any],
+        partitions: Sequence[int] = (0,),
+        layout: TopicLayout = LAYOUT,
+        **options: Any,
+    ) -> None:
+        self._layout = layout
         self.clock = ManualClock()
-        self.inbox, self.outbox, self.runner, self.transactor = (
-            PlayedInbox(),
-            PlayedOutbox(),
+        self.consumer, self.producer, self.runner, self.committer = (
+            PlayedConsumer(),
+            PlayedProducer(),
             HeldRunner(),
-            PlayedTransactor(),
+            PlayedCommitter(),
         )
         self.hooks = Watching()
         self.subscription = Subscription(
-            plan_of("orders", group="g", **{"retries": EXACT, **terms}),
+            validate_options("orders", group="g", **{"retries": EXACT, **options}),
             handler,
-            preparation=self,
-            inbox=self.inbox,
-            outbox=self.outbox,
+            provisioner=self,
+            consumer=self.consumer,
+            producer=self.producer,
             runner=self.runner,
-            transactor=self.transactor,
+            committer=self.committer,
             hooks=self.hooks,
             clock=self.clock,
             chance=lambda: 0.5,
         )
         assert self.subscription.join()
-        self.subscription.assigned([place(partition) for partition in partitions])
+        self.subscription.assigned([tp(partition) for partition in partitions])
 
-    def prepare(self, plan: Plan) -> Layout:
-        return LAYOUT
+    def provision(self, options: ValidatedOptions) -> TopicLayout:
+        return self._layout
+
+    def retry_topic(self, group: str, topic: str) -> RetryTopic:
+        return RetryTopic(f"{group}.{topic}.retry", 1)
 
     def comes(
         self,
@@ -201,12 +211,13 @@ class Story:
         key: bytes | None = None,
         first: int | None = None,
         headers: Headers = (),
+        topic: str = "orders",
     ) -> None:
         """Messages are there to be received."""
-        coming = [each.offset for each in self.inbox.coming if each.partition == partition]
-        at = max([*coming, self.inbox.positions.get(place(partition), 0) - 1]) + 1 if first is None else first
+        coming = [each.offset for each in self.consumer.coming if each.topic_partition == tp(partition, topic)]
+        at = max([*coming, self.consumer.positions.get(tp(partition, topic), 0) - 1]) + 1 if first is None else first
         for offset, value in enumerate(values, at):
-            self.inbox.coming.append(Received("orders", partition, offset, value, key, headers, 1_000))
+            self.consumer.coming.append(Received(topic, partition, offset, value, key, headers, 1_000))
 
     def step(self) -> None:
         """One turn of the polling thread; handlers do not run."""
@@ -224,4 +235,4 @@ class Story:
         self.step()
 
     def committable(self, partition: int = 0) -> int | None:
-        return self.inbox.settled_at.get(place(partition))
+        return self.consumer.settled_at.get(tp(partition))

@@ -15,12 +15,12 @@ from penstock.delay.delays import Delays
 from penstock.delay.timers import Saving
 from penstock.ids import companion_of
 from penstock.records.records import Headers, Record, build_batch
-from penstock.replication.beside import Beside
+from penstock.replication.companion_pair import CompanionPair
 from penstock.replication.partition import Partition
 from penstock.storage.companions import companion_config
 from penstock.storage.contract import Log
+from penstock.storage.faulty_files import FaultyFiles
 from penstock.storage.segmented.engine import SegmentedEngine
-from penstock.storage.segmented.faulty import FaultyFiles
 from support.leading import LAG_RULES, ME, for_ever
 from support.logs import AT, TOPIC_ID, open_engine, read_all, settings
 from support.waiting import PATIENCE_S
@@ -69,7 +69,7 @@ async def started(
         return await engine.create(companion_of(AT), TOPIC_ID, companion_config(FLUSHED))
 
     delays = Delays(clock, saving)
-    partition = Partition(log, for_ever(), Beside(log, engine.logs.get(companion_of(AT)), make), delays)
+    partition = Partition(log, for_ever(), CompanionPair(log, engine.logs.get(companion_of(AT)), make), delays)
     latest = log.epochs.latest
     epoch = 0 if latest is None else latest + 1
     partition.lead(ME, PartitionImage(0, ME, epoch, (ME,), (ME,)), frozenset({ME}), LAG_RULES)
@@ -108,6 +108,6 @@ async def until_delivered(running: Running, value: bytes) -> Counter[bytes]:
 async def until_pending(running: Running, count: int) -> None:
     """Returns when so many messages are known to wait."""
     deadline = time.monotonic() + PATIENCE_S
-    while [keeper.timers.index.pending for keeper in running.delays.keepers()] != [count]:
+    while [delivery.timers.index.pending for delivery in running.delays.deliveries()] != [count]:
         assert time.monotonic() < deadline, f"there are not {count} that wait"
         await asyncio.sleep(0.01)

@@ -25,12 +25,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from penstock.errors import Code
-from penstock.replication.statelog import StateRecord
-from penstock.transactions import machine
-from penstock.transactions.machine import BUMPING_VERSION, NOBODY, Decision, Producer
+from penstock.replication.state_log import StateRecord
+from penstock.transactions import state_machine
 from penstock.transactions.records import by_topic, decode, encode
 from penstock.transactions.shard import TransactionRules, TransactionShard
 from penstock.transactions.state import NO_EPOCH, Status, TransactionRecord, TransactionState
+from penstock.transactions.state_machine import BUMPING_VERSION, NOBODY, Decision, Producer
 from support.words import event, ms, options, place
 
 _OLD = 0
@@ -92,7 +92,7 @@ class Story:
                 for name in self._shard.undone():
                     state = self._shard.states[name]
                     self._say(f"markers: {_marker(state)}")
-                    self._write([TransactionRecord(name, machine.completed(state, self._now_ms))], "")
+                    self._write([TransactionRecord(name, state_machine.completed(state, self._now_ms))], "")
             case ["ids", "expire"]:
                 self._write(list(self._shard.expired(self._now_ms)), "")
             case [epoch, "is", "the", "epoch", "of", name]:
@@ -119,7 +119,7 @@ class Story:
             self._say(f"{client.name}: there is no room for another id")
             return
         decision = self._decide(
-            client, lambda state, fresh: machine.init(state, expected, timeout_ms, fresh, self._now_ms)
+            client, lambda state, fresh: state_machine.init(state, expected, timeout_ms, fresh, self._now_ms)
         )
         if decision is not None and decision.code is Code.NONE:
             client.me = decision.producer
@@ -136,13 +136,13 @@ class Story:
         limit = self._rules.max_partitions
         decision = self._decide(
             client,
-            lambda state, _: machine.add_partitions(state, client.me, places, limit, version, self._now_ms),
+            lambda state, _: state_machine.add_partitions(state, client.me, places, limit, version, self._now_ms),
         )
         if decision is not None and decision.code is Code.NONE:
             self._say(f"{client.name}: may write")
 
     def _verify(self, client: Client, rest: list[str]) -> None:
-        codes = machine.verify(self._shard.states.get(client.id), client.me, [place(word) for word in rest])
+        codes = state_machine.verify(self._shard.states.get(client.id), client.me, [place(word) for word in rest])
         self._say(*(f"{client.name}: {at.topic}/{at.partition} {code.name}" for at, code in codes.items()))
 
     def _commit(self, client: Client, rest: list[str]) -> None:
@@ -157,7 +157,7 @@ class Story:
         producer = _producer(rest[rest.index("as") + 1]) if is_late else client.me
         decision = self._decide(
             client,
-            lambda state, fresh: machine.end(state, producer, version, fresh, self._now_ms, commits=commits),
+            lambda state, fresh: state_machine.end(state, producer, version, fresh, self._now_ms, commits=commits),
         )
         if decision is not None and decision.code is Code.NONE:
             if not is_late:

@@ -99,7 +99,7 @@ class RawProducer:
 
     def init(self, **changed: Any) -> int:
         """Asks for an id and an epoch, as somebody new unless told otherwise."""
-        fields = {"transactional_id": self.name, "transaction_timeout_ms": self.timeout_ms} | changed
+        fields: dict[str, Any] = {"transactional_id": self.name, "transaction_timeout_ms": self.timeout_ms} | changed
         answer = self.wire.ask(apis.INIT_PRODUCER_ID, self.protocol.init, InitProducerIdRequest(**fields))
         if answer["error_code"] == 0:
             self._become(answer)
@@ -115,7 +115,7 @@ class RawProducer:
         topics: dict[str, list[int]] = {}
         for topic, partition in places:
             topics.setdefault(topic, []).append(partition)
-        fields = {
+        fields: dict[str, Any] = {
             "v3_and_below_transactional_id": self.name,
             "v3_and_below_producer_id": self.id,
             "v3_and_below_producer_epoch": self.epoch,
@@ -149,7 +149,7 @@ class RawProducer:
 
     def held(self, place: Place, *values: bytes, **changed: Any) -> dict[str, Any]:
         """A produce request as it would be sent now."""
-        fields = {
+        fields: dict[str, Any] = {
             "producer_id": self.id,
             "producer_epoch": self.epoch,
             "base_sequence": self._next.get(place, 0),
@@ -172,7 +172,7 @@ class RawProducer:
         return outcome
 
     def add_offsets(self, group: str, **changed: Any) -> int:
-        fields = {
+        fields: dict[str, Any] = {
             "transactional_id": self.name,
             "producer_id": self.id,
             "producer_epoch": self.epoch,
@@ -192,7 +192,7 @@ class RawProducer:
                     partition_index=partition, committed_offset=offset, committed_metadata=metadata
                 )
             )
-        fields = {
+        fields: dict[str, Any] = {
             "transactional_id": self.name,
             "group_id": group,
             "producer_id": self.id,
@@ -235,7 +235,7 @@ class RawProducer:
 
     def held_end(self, *, committed: bool, **changed: Any) -> EndTxnRequest:
         """An EndTxn as it would be sent now."""
-        fields = {
+        fields: dict[str, Any] = {
             "transactional_id": self.name,
             "producer_id": self.id,
             "producer_epoch": self.epoch,

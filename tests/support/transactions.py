@@ -9,7 +9,7 @@ from penstock.records.control import read_marker
 from penstock.records.records import Record, build_batch
 from penstock.storage.aborted import AbortedTransaction
 from penstock.storage.contract import Appended, Log
-from support.logs import ALL, EPOCH, NOW_MS, Seen, content, seen, split
+from support.logs import ALL, EPOCH, NOW_MS, Seen, append_batch, append_checked, content, seen, split
 
 
 def txn_batch(
@@ -35,13 +35,22 @@ async def txn_append(log: Log, *values: bytes | None, producer: int, **options: 
     """Appends a batch of a transaction that its coordinator knows; gives its base offset."""
     guard = log.producers.guard(producer)
     made = txn_batch(*values, producer=producer, **options)  # type: ignore[arg-type]
-    return (await log.append(memoryview(made), EPOCH, guard=guard)).base_offset
+    return (await append_batch(log, memoryview(made), EPOCH, guard=guard)).base_offset
 
 
-async def end(log: Log, producer: int, *, commit: bool, epoch: int = 0, coordinator_epoch: int = 0) -> Appended:
-    return await log.append_marker(
-        producer, epoch, committed=commit, coordinator_epoch=coordinator_epoch, leader_epoch=EPOCH
-    )
+async def end(
+    log: Log,
+    producer: int,
+    *,
+    commit: bool,
+    epoch: int = 0,
+    coordinator_epoch: int = 0,
+    leader_epoch: int = EPOCH,
+) -> Appended:
+    """Ends a producer's transaction, as the partition that leads does."""
+    await log.prepare_write()
+    checked = log.check_marker(producer, epoch, committed=commit, coordinator_epoch=coordinator_epoch)
+    return await append_checked(log, checked, leader_epoch)
 
 
 def shown(data: bytes, aborted: list[AbortedTransaction]) -> list[Seen]:

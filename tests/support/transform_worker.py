@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from support.group_member import Diary, Stop
+from support.messages import place_of
 
 POLL_S = 0.05
 BATCH = 20
@@ -44,6 +45,8 @@ class Worker:
         self._stop = stop
         self._chance = random.Random(f"{given.seed}-{given.name}-{os.getpid()}")
         self._count = 0
+        self._life = os.urandom(4).hex()
+        """Process ids come again, in an hour with hundreds of restarts."""
         self._consumer = Consumer(
             {
                 "bootstrap.servers": given.bootstrap,
@@ -85,21 +88,22 @@ class Worker:
     def _transform(self, messages: list[Message]) -> None:
         """One transaction, to whatever end; after an abort the consumer goes back to what is committed."""
         self._count += 1
-        token = f"{self._given.name}.{os.getpid()}.{self._count}"
+        token = f"{self._given.name}.{self._life}.{self._count}"
         aborts = self._chance.random() < self._given.aborts
         try:
             self._producer.begin_transaction()
             for message in messages:
-                value = f"{message.partition()} {message.value().decode()} {token}"
-                self._producer.produce(self._given.target, value, partition=message.partition())
+                partition, _ = place_of(message)
+                value = f"{partition} {(message.value() or b'').decode()} {token}"
+                self._producer.produce(self._given.target, value, partition=partition)
             self._producer.produce(self._given.audit, token, partition=self._count % self._given.audit_partitions)
             if aborts:
                 self._producer.flush(ASK_S)  # so that there is something to be left out
                 self._diary.write("aborting", token=token)
                 self._abort(token)
                 return
-            ends = {message.partition(): message.offset() + 1 for message in messages}
-            offsets = [TopicPartition(self._given.source, partition, end) for partition, end in ends.items()]
+            ends = dict(map(place_of, messages))
+            offsets = [TopicPartition(self._given.source, partition, last + 1) for partition, last in ends.items()]
             metadata = self._consumer.consumer_group_metadata()
             self._retried(lambda: self._producer.send_offsets_to_transaction(offsets, metadata, ASK_S))
             self._retried(lambda: self._producer.commit_transaction(ASK_S))

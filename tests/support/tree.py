@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from penstock.cluster.controller import Controller
-from penstock.cluster.coordination import Change, Coordination
-from penstock.cluster.draft import Draft
-from penstock.cluster.embedded import EmbeddedCoordination
+from penstock.cluster.coordination.contract import Change, Coordination
+from penstock.cluster.coordination.embedded import EmbeddedCoordination
 from penstock.cluster.metadata import BrokerInfo
+from penstock.cluster.metadata_changes import MetadataChanges
+from penstock.cluster.metadata_draft import MetadataDraft
 from penstock.errors import CoordinationError
 
 Opener = Callable[[], Awaitable[Coordination]]
@@ -26,12 +26,12 @@ class Tree(EmbeddedCoordination):
         return await super().commit(*changes, seen=seen)
 
 
-async def register(controller: Controller, broker: BrokerInfo) -> None:
+async def register(metadata: MetadataChanges, broker: BrokerInfo) -> None:
     """A broker that is there and the controller, for tests in which none starts."""
 
-    def decide(draft: Draft) -> None:
+    def decide(draft: MetadataDraft) -> None:
         if draft.brokers.get(broker.id) != broker:
             draft.put_broker(broker)
             draft.put_controller(broker.id, 1)
 
-    await controller.change(decide)
+    await metadata.change(decide)

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.broker_process import BrokerProcess
+from support.messages import place_of
 from support.programs import required_program, run
 from support.waiting import PATIENCE_S
 
@@ -52,7 +53,9 @@ def send(broker: BrokerProcess, base: str, *batches: Sequence[Order], **settings
     failed: list[object] = []
     for orders in batches:
         for order in orders:
-            headers = None if order.tags is None else [(TAGS, order.tags.encode())]
+            headers: list[tuple[str, str | bytes | None]] = []
+            if order.tags is not None:
+                headers.append((TAGS, order.tags.encode()))
             producer.produce(
                 base,
                 order.value,
@@ -101,7 +104,7 @@ def confluent_read(
     while not _are_at(positions, ends) and time.monotonic() < deadline:
         for message in consumer.consume(500, timeout=0.1):
             assert message.error() is None, message.error()
-            found.append(Shown(message.partition(), message.offset(), message.value()))
+            found.append(Shown(*place_of(message), message.value() or b""))
         positions = {each.partition: each.offset for each in consumer.position(places)}
     consumer.close()
     return sorted(found), positions

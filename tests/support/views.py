@@ -11,9 +11,9 @@ from penstock.records.compression import Codec
 from penstock.records.records import Record, build_batch
 from penstock.replication.partition import Partition
 from penstock.storage.contract import Log, Slice
-from penstock.views.matching import Matcher
 from penstock.views.search import Effort, Search
-from support.logs import ALL, EPOCH, NOW_MS, content, seen, split
+from penstock.views.tag_matcher import Matcher
+from support.logs import ALL, EPOCH, NOW_MS, append_batch, content, seen, split
 
 TAGS = "penstock-tags"
 
@@ -33,7 +33,7 @@ def tagged_batch(records: Sequence[Record], codec: Codec = Codec.NONE, producer:
 
 async def append_tagged(log: Log, *records: Record, codec: Codec = Codec.NONE, epoch: int = EPOCH) -> int:
     """Appends one batch and gives its base offset."""
-    return (await log.append(memoryview(tagged_batch(records, codec)), epoch)).base_offset
+    return (await append_batch(log, memoryview(tagged_batch(records, codec)), epoch)).base_offset
 
 
 class Viewer:

@@ -14,8 +14,8 @@ PATIENCE_S = 30.0
 _LOOK_S = 0.02
 
 
-def until(look: Callable[[], T], what: str, patience_s: float = PATIENCE_S) -> T:
-    """The first true value of `look`; fails with `what` was waited for."""
+def until(look: Callable[..., T], what: str, patience_s: float = PATIENCE_S) -> T:
+    """The first true value of `look`, which is called without arguments; fails with `what` was waited for."""
     deadline = time.monotonic() + patience_s
     while True:
         found = look()

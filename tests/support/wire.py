@@ -29,9 +29,9 @@ FETCH_BY_ID = 16
 PRODUCE = 11
 
 
-def request_frame(api: Api, version: int, correlation_id: int, body: bytes) -> bytes:
+def request_frame(api: Api, version: int, correlation_id: int, body: bytes, client_id: str = "test") -> bytes:
     """A whole request: size, header and body."""
-    header = struct.pack(">hhih", api.key, version, correlation_id, 4) + b"test"
+    header = struct.pack(">hhih", api.key, version, correlation_id, len(client_id)) + client_id.encode()
     if version >= api.flexible_from:
         header += b"\0"
     return struct.pack(">i", len(header) + len(body)) + header + body
@@ -47,7 +47,14 @@ def body_of(api: Api, version: int, message: Any) -> bytes:
 class Wire:
     """One connection; closes on leaving its `with`."""
 
-    def __init__(self, address: tuple[str, int], patience_s: float = PATIENCE_S, receive_buffer: int = 0) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        patience_s: float = PATIENCE_S,
+        receive_buffer: int = 0,
+        client_id: str = "test",
+    ) -> None:
+        self._client_id = client_id
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -66,7 +73,8 @@ class Wire:
     def send(self, api: Api, version: int, message: Any) -> int:
         """Sends one request and gives its correlation id."""
         self._correlation_id += 1
-        self.socket.sendall(request_frame(api, version, self._correlation_id, body_of(api, version, message)))
+        body = body_of(api, version, message)
+        self.socket.sendall(request_frame(api, version, self._correlation_id, body, self._client_id))
         return self._correlation_id
 
     def receive(self, api: Api, version: int, correlation_id: int) -> dict[str, Any]:

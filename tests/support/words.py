@@ -47,7 +47,7 @@ def event(line: str, now_ms: int) -> tuple[int, str]:
 
 
 def options(words: list[str]) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in words)  # type: ignore[arg-type, misc]
+    return dict(word.split("=", 1) for word in words)
 
 
 def ms(text: str) -> int:

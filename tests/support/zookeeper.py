@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.ports import free_ports
 from support.programs import dying_with_us, environment, required_program
 from support.waiting import until
 
@@ -96,14 +97,22 @@ class ZooKeeperProcess:
 
     def mode(self) -> str | None:
         """standalone, leader or follower; None if it does not serve."""
+        return self._said("Mode")
+
+    def last_commit(self) -> str | None:
+        """The id of the last change that it has committed; None if it does not serve."""
+        return self._said("Zxid")
+
+    def _said(self, what: str) -> str | None:
         try:
             with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
                 connection.sendall(b"srvr")
                 said = b"".join(iter(lambda: connection.recv(4096), b"")).decode()
         except OSError:
             return None
-        modes = [line.removeprefix("Mode: ") for line in said.splitlines() if line.startswith("Mode: ")]
-        return modes[0] if modes else None
+        return next(
+            (line.removeprefix(f"{what}: ") for line in said.splitlines() if line.startswith(f"{what}: ")), None
+        )
 
     def pause(self) -> None:
         """Returns when it does nothing any more: on a busy machine its threads stop one by one."""
@@ -155,23 +164,15 @@ class Ensemble:
         return self
 
     def leader(self) -> ZooKeeperProcess:
-        return until(
+        found = until(
             lambda: next((member for member in self.members if member.mode() == "leader"), None), "a leader is elected"
         )
+        assert found is not None
+        return found
 
     def kill(self) -> None:
         for member in self.members:
             member.kill()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; all different, because all are held while they are looked for."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [found.getsockname()[1] for found in sockets]
-    finally:
-        for found in sockets:
-            found.close()
 
 
 def _required_jar(name: str) -> Path:

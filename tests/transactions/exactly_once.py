@@ -40,6 +40,7 @@ from support.broker_process import BrokerProcess
 from support.crew import SETTINGS as GROUP_SETTINGS
 from support.crew import Reachable
 from support.exactly_once import Output, Passage, Verdict, judge
+from support.messages import place_of
 from support.programs import dying_with_us, environment
 from support.transactional import described
 from support.waiting import until
@@ -228,7 +229,7 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> list[Message]:
 
 def output_of(message: Message) -> Output:
     source, number, token = (message.value() or b"").decode().split(" ")
-    return Output(message.partition(), message.offset(), int(source), int(number), token)
+    return Output(*place_of(message), int(source), int(number), token)
 
 
 def kill_when(broker: BrokerProcess, wanted: str) -> bool:
@@ -341,7 +342,7 @@ def read_inputs(bootstrap: str) -> dict[int, list[int]]:
     """The numbers that lie in each partition of the input, in order."""
     inputs: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
     for message in read_all(bootstrap, SOURCE, PARTITIONS):
-        inputs[message.partition()].append(int(message.value() or b""))
+        inputs[place_of(message)[0]].append(int(message.value() or b""))
     return inputs
 
 

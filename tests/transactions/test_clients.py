@@ -266,7 +266,12 @@ def joined(broker: BrokerProcess, topics: list[str]) -> Iterator[Consumer]:
     )
     consumer.subscribe([topics[0]])
     read: list[Any] = []
-    until(lambda: read.extend(consumer.consume(3, 0.1)) or len(read) >= 3, "three messages are read")
+
+    def has_read() -> bool:
+        read.extend(consumer.consume(3, 0.1))
+        return len(read) >= 3
+
+    until(has_read, "three messages are read")
     yield consumer
     consumer.close()
 

@@ -1,4 +1,4 @@
-"""Requests that come late, or twice: the first two failures of the table in `docs/transactions.md`.
+"""Requests that come late, or twice: the first two failures of the table in `docs/internals/transactions.md`.
 
 A request is delayed by holding it back: it is made when its producer would have sent it, and sent when the test says.
 """
@@ -140,11 +140,31 @@ def test_a_late_copy_of_an_old_producers_batch_does_not_become_part_of_its_next_
     assert producer.send(copy)["base_offset"] == 0
     assert producer.abort() == NONE
     producer.write(place, b"second")
-    again = producer.send(copy)
-    assert (again["error_code"], again["base_offset"]) == (NONE, 0)
+    assert producer.send(copy)["error_code"] == OUT_OF_ORDER
     assert producer.commit() == NONE
     assert producer.send(copy)["error_code"] in REFUSED
     assert read_committed(wire, place).values == [b"second"]
+
+
+def test_an_old_producer_that_uses_the_sequences_of_an_aborted_transaction_again_loses_nothing(
+    wire: Wire, topic: str, place: Place
+) -> None:
+    """It was told that the first batch was not written. Success, at the offset of the aborted records, would lose the
+    second.
+    """
+    producer = begun(wire, topic, Protocol.OLD)
+    assert producer.add(place) == {place: NONE}
+    assert producer.produce(place, b"first", b"first too", base_sequence=0)["base_offset"] == 0
+    assert producer.abort() == NONE
+    assert producer.add(place) == {place: NONE}
+    again = producer.produce(place, b"second", b"second too", base_sequence=0)
+    assert (again["error_code"], again["base_offset"]) == (OUT_OF_ORDER, -1)
+    # What clients do then.
+    assert producer.abort() == NONE
+    assert producer.bump() == NONE
+    producer.write(place, b"second", b"second too")
+    assert producer.commit() == NONE
+    assert read_committed(wire, place).values == [b"second", b"second too"]
 
 
 def test_an_old_producer_does_not_leave_out_a_batch_that_may_come_late(wire: Wire, topic: str, place: Place) -> None:

@@ -1,6 +1,6 @@
 """One test, or more, for each failure that published tests of this protocol have found: the table in
-`docs/transactions.md`. Requests that come late are in `test_late_requests.py`, crashes between the steps of an end in
-`test_crash_points.py`.
+`docs/internals/transactions.md`. Requests that come late are in `test_late_requests.py`, crashes between the steps of
+an end in `test_crash_points.py`.
 """
 
 from __future__ import annotations

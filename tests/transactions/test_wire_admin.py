@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from penstock.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from support.broker_process import BrokerProcess
+from support.ports import free_ports
 from support.transactional import (
     Place,
     Protocol,
@@ -29,6 +32,25 @@ from support.wire import Wire
 
 NONE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 0, 3, 47, 48
 TRANSACTION_COORDINATOR_FENCED, TRANSACTIONAL_ID_NOT_FOUND, INVALID_REGULAR_EXPRESSION = 52, 105, 128
+CLUSTER_AUTHORIZATION_FAILED = 31
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One with an inter-broker listener, through which an operator ends transactions by hand."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    process.inter_broker = f"127.0.0.1:{free_ports(1)[0]}"
+    try:
+        yield process.start()
+        assert process.stop() == 0
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def operator(broker: BrokerProcess) -> Iterator[Wire]:
+    with Wire(broker.inter_broker_address) as connection:
+        yield connection
 
 
 @pytest.fixture
@@ -146,11 +168,11 @@ def test_the_producers_of_an_unknown_partition_are_not(wire: Wire, place: Place)
 
 
 def test_a_marker_by_hand_ends_what_is_open_in_one_partition(
-    wire: Wire, producer: RawProducer, places: list[Place]
+    wire: Wire, operator: Wire, producer: RawProducer, places: list[Place]
 ) -> None:
     producer.write(places[0], b"a")
     producer.write(places[1], b"b")
-    code = mark(wire, places[0], producer_id=producer.id, producer_epoch=producer.epoch)
+    code = mark(operator, places[0], producer_id=producer.id, producer_epoch=producer.epoch)
     assert code == NONE
     read = read_committed(wire, places[0])
     assert (read.values, read.stable, read.aborted) == ([], 2, [(producer.id, 0)])
@@ -159,7 +181,7 @@ def test_a_marker_by_hand_ends_what_is_open_in_one_partition(
 
 @pytest.mark.parametrize(("commits", "offset"), [(True, 5), (False, -1)])
 def test_a_marker_by_hand_ends_what_a_group_waits_for(
-    wire: Wire, producer: RawProducer, place: Place, commits: bool, offset: int
+    wire: Wire, operator: Wire, producer: RawProducer, place: Place, commits: bool, offset: int
 ) -> None:
     group = producer.name
     producer.take_along(group, {place: 5})
@@ -167,7 +189,7 @@ def test_a_marker_by_hand_ends_what_a_group_waits_for(
     (internal,) = ongoing.topics
     (index,) = internal.partitions
     code = mark(
-        wire,
+        operator,
         (internal.topic, index),
         producer_id=producer.id,
         producer_epoch=producer.epoch,
@@ -177,21 +199,34 @@ def test_a_marker_by_hand_ends_what_a_group_waits_for(
     assert committed_offset(wire, group, place, require_stable=True) == (NONE, offset)
 
 
-def test_a_marker_of_an_earlier_epoch_is_refused(wire: Wire, producer: RawProducer, place: Place) -> None:
+def test_a_marker_of_an_earlier_epoch_is_refused(
+    wire: Wire, operator: Wire, producer: RawProducer, place: Place
+) -> None:
     assert producer.init() == NONE
     producer.write(place, b"a")
-    code = mark(wire, place, producer_id=producer.id, producer_epoch=producer.epoch - 1)
+    code = mark(operator, place, producer_id=producer.id, producer_epoch=producer.epoch - 1)
     assert code == INVALID_PRODUCER_EPOCH
     assert read_committed(wire, place).stable == 0
 
 
-def test_a_marker_of_an_earlier_coordinator_is_refused(wire: Wire, producer: RawProducer, place: Place) -> None:
+def test_a_marker_of_an_earlier_coordinator_is_refused(operator: Wire, producer: RawProducer, place: Place) -> None:
     who = {"producer_id": producer.id, "producer_epoch": producer.epoch}
     producer.write(place, b"a")
-    assert mark(wire, place, **who, coordinator_epoch=7) == NONE
-    assert mark(wire, place, **who, coordinator_epoch=6) == TRANSACTION_COORDINATOR_FENCED
-    assert mark(wire, place, **who, coordinator_epoch=7) == NONE
+    assert mark(operator, place, **who, coordinator_epoch=7) == NONE
+    assert mark(operator, place, **who, coordinator_epoch=6) == TRANSACTION_COORDINATOR_FENCED
+    assert mark(operator, place, **who, coordinator_epoch=7) == NONE
 
 
-def test_a_marker_for_an_unknown_partition_is_refused(wire: Wire, producer: RawProducer, place: Place) -> None:
-    assert mark(wire, (place[0], 9), producer_id=producer.id, producer_epoch=0) == UNKNOWN_TOPIC_OR_PARTITION
+def test_a_marker_for_an_unknown_partition_is_refused(operator: Wire, producer: RawProducer, place: Place) -> None:
+    assert mark(operator, (place[0], 9), producer_id=producer.id, producer_epoch=0) == UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_client_cannot_write_a_marker(wire: Wire, producer: RawProducer, place: Place, commits: bool) -> None:
+    producer.write(place, b"a")
+    who = {"producer_id": producer.id, "producer_epoch": producer.epoch, "transaction_result": commits}
+    assert mark(wire, place, **who) == CLUSTER_AUTHORIZATION_FAILED
+    read = read_committed(wire, place)
+    assert (read.values, read.stable) == ([], 0)
+    assert producer.commit() == NONE
+    assert read_committed(wire, place).values == [b"a"]

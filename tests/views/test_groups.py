@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from support.broker_process import BrokerProcess
+from support.messages import place_of
 from support.viewing import Order, Shown, create, expected, send
 from support.waiting import PATIENCE_S, until
 
@@ -36,7 +37,7 @@ def read_until(consumers: list[Consumer], is_done: Callable[[], bool], found: li
         for consumer in consumers:
             for message in consumer.consume(500, timeout=0.05):
                 assert message.error() is None, message.error()
-                found.append(Shown(message.partition(), message.offset(), message.value()))
+                found.append(Shown(*place_of(message), message.value() or b""))
 
 
 def committed(admin: AdminClient, group: str, topic: str, partitions: int) -> list[int]:

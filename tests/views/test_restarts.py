@@ -33,7 +33,7 @@ def test_after_a_restart_a_view_shows_the_same_and_reads_less(
 ) -> None:
     broker = new_broker()
     admin = AdminClient({"bootstrap.servers": broker.kafka})
-    create(admin, "orders", "payments", "a", **{"segment.bytes": "30000"})
+    create(admin, "orders", "payments", "a", 1, **{"segment.bytes": "30000"})
     orders: list[Order] = []
     found: list[Shown] = []
     for round_ in range(2):

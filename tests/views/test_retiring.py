@@ -49,6 +49,6 @@ def test_it_waits_for_the_readers_of_a_view_that_would_be_shown_something(new_br
     consumer.close()
     for name in ("orders", "payments"):
         until(
-            lambda name=name: len(admin.list_topics(timeout=PATIENCE_S).topics[name].partitions) == 1,  # type: ignore[misc]
+            lambda name=name: len(admin.list_topics(timeout=PATIENCE_S).topics[name].partitions) == 1,
             f"the partition of {name} going",
         )

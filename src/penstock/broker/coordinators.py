@@ -1,5 +1,6 @@
-"""The coordinators of this broker, made when there is something to coordinate: most brokers are ready, and many live,
-without.
+"""The coordinators of this broker, for groups and for transactions.
+
+Each is made when there is something to coordinate: most brokers start, and many run, without.
 """
 
 from __future__ import annotations
@@ -8,26 +9,30 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from penstock.broker.elsewhere import Elsewhere
-from penstock.broker.markers import write_marker
+from penstock.broker.metrics.registry import LabelledValue
 from penstock.broker.peers import Peers
+from penstock.broker.remote_transactions import RemoteTransactions
 from penstock.clock import Clock
-from penstock.cluster.controller import Controller
-from penstock.cluster.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock.cluster.retiring import is_writable
+from penstock.cluster.decisions.retired_partitions import is_writable, successor_of_gone
+from penstock.cluster.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataImage
+from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.config.broker import Config
 from penstock.errors import ApiError, Code
-from penstock.ids import TopicPartition
+from penstock.ids import TopicPartition, stand_in_id
+from penstock.replication.damage_repair import DamageRepair
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
 
 if TYPE_CHECKING:
     from penstock.groups.coordinator import GroupCoordinator
-    from penstock.replication.marker import Marker
+    from penstock.groups.group_tables.tables import GroupTables
+    from penstock.groups.offset_tables.tables import OffsetTables
+    from penstock.replication.transaction_marker import TransactionMarker
+    from penstock.sql.groups import DatabaseGroups
     from penstock.transactions.coordinator import TransactionCoordinator
 
 
-class Coordinator(Protocol):
+class CoordinatorLifecycle(Protocol):
     """What is started and stopped with the broker."""
 
     async def start(self) -> None: ...
@@ -39,15 +44,15 @@ class Coordinator(Protocol):
     def look(self) -> None: ...
 
 
-C = TypeVar("C", bound=Coordinator)
+C = TypeVar("C", bound=CoordinatorLifecycle)
 
 
 class OnDemand(Generic[C]):
     """Owns a coordinator, and makes it when it is first asked for."""
 
-    def __init__(self, topic: str, controller: Controller, make: Callable[[], C]) -> None:
+    def __init__(self, topic: str, metadata: MetadataChanges, make: Callable[[], C]) -> None:
         self._topic = topic
-        self._controller = controller
+        self._metadata = metadata
         self._make = make
         self._made: C | None = None
 
@@ -58,7 +63,7 @@ class OnDemand(Generic[C]):
 
     async def start(self) -> None:
         """Loads the state of a broker that has some."""
-        if self._topic in self._controller.image.topics:
+        if self._topic in self._metadata.image.topics:
             await self.coordinator().start()
 
     def coordinator(self) -> C:
@@ -68,7 +73,7 @@ class OnDemand(Generic[C]):
         return self._made
 
     def release(self) -> None:
-        """Nobody waits any more; before connections are closed, which would wait for them."""
+        """Ends all waits; called before connections are closed, which would wait for them."""
         if self._made is not None:
             self._made.release()
 
@@ -80,15 +85,28 @@ class OnDemand(Generic[C]):
 class Coordinators:
     """Groups and transactions; a transaction that committed offsets ends in the groups' logs too."""
 
-    def __init__(self, controller: Controller, replicas: Replicas, peers: Peers, config: Config, clock: Clock) -> None:
-        self._controller = controller
-        self.elsewhere = Elsewhere(replicas.broker, self, controller, peers)
+    def __init__(
+        self,
+        metadata: MetadataChanges,
+        replicas: Replicas,
+        peers: Peers,
+        repair: DamageRepair,
+        config: Config,
+        clock: Clock,
+        databases: DatabaseGroups | None,
+    ) -> None:
+        """`databases` are what topics live in, if there are any; groups and their offsets are shown there as tables."""
+        self._metadata = metadata
+        self._databases = databases
+        self._copies: list[OffsetTables | GroupTables] = []
+        self.remote_transactions = RemoteTransactions(replicas.broker, self, metadata, peers)
         self._replicas = replicas
+        self._repair = repair
         self._config = config
         self._clock = clock
-        self.groups: OnDemand[GroupCoordinator] = OnDemand(OFFSETS_TOPIC, controller, self._make_groups)
+        self.groups: OnDemand[GroupCoordinator] = OnDemand(OFFSETS_TOPIC, metadata, self._make_groups)
         self.transactions: OnDemand[TransactionCoordinator] = OnDemand(
-            TRANSACTIONS_TOPIC, controller, self._make_transactions
+            TRANSACTIONS_TOPIC, metadata, self._make_transactions
         )
 
     async def start(self) -> None:
@@ -102,17 +120,28 @@ class Coordinators:
 
     async def close(self) -> None:
         await self.transactions.close()
+        for copy in self._copies:
+            await copy.close()
         await self.groups.close()
 
-    async def write_marker(self, at: TopicPartition, marker: Marker) -> None:
+    def lost_ranges(self) -> list[LabelledValue]:
+        """Damaged parts of the internal topics that shards were loaded without."""
+        found: list[LabelledValue] = []
+        if self.groups.made is not None:
+            found.append(((OFFSETS_TOPIC,), self.groups.made.lost_ranges))
+        if self.transactions.made is not None:
+            found.append(((TRANSACTIONS_TOPIC,), self.transactions.made.lost_ranges))
+        return found
+
+    async def write_marker(self, at: TopicPartition, marker: TransactionMarker) -> None:
         """Ends a transaction in one of the logs that it touched and that this broker leads."""
-        topic = self._controller.image.topics.get(at.topic)
+        topic = self._metadata.image.topics.get(at.topic)
         if topic is None or not is_writable(topic, at.partition):
             raise ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION)
         if at.topic == OFFSETS_TOPIC:
             await self.groups.coordinator().end_transaction(at, marker)
         else:
-            await write_marker(self._replicas, self._controller.image, at, marker)
+            await _write_marker(self._replicas, self._metadata.image, at, marker)
 
     def _role_changed(self, partition: Partition) -> None:
         """A broker that leads a part of the state looks after it, whether or not somebody asks: what was decided
@@ -125,10 +154,29 @@ class Coordinators:
                 self.transactions.coordinator()
 
     def _make_groups(self) -> GroupCoordinator:
+        from penstock.groups.changes import Changes
         from penstock.groups.coordinator import GroupCoordinator
 
-        made = GroupCoordinator(self._controller, self._replicas, self._config.groups, self._clock, _new_member_id)
-        self._controller.subscribe(made.topics_changed)
+        changes = None if self._databases is None else Changes()
+        made = GroupCoordinator(
+            self._metadata, self._replicas, self._config.groups, self._clock, _new_member_id, self._repair, changes
+        )
+        self._metadata.subscribe(made.topics_changed)
+        if self._databases is not None and changes is not None:
+            # Not loaded by a broker that has no database.
+            from penstock.groups.group_tables.tables import GroupTables
+            from penstock.groups.offset_tables.tables import OffsetTables
+
+            def image() -> MetadataImage:
+                return self._metadata.image
+
+            database = self._databases.default.primary.database
+            self._copies = [
+                OffsetTables(made, changes.offsets, self._databases, image, self._clock),
+                GroupTables(self._replicas.broker, made, changes.groups, database, image, self._clock),
+            ]
+            for copy in self._copies:
+                copy.start()
         return made
 
     def _make_transactions(self) -> TransactionCoordinator:
@@ -136,14 +184,33 @@ class Coordinators:
         from penstock.transactions.producer_ids import ProducerIds
 
         return TransactionCoordinator(
-            self._controller,
+            self._metadata,
             self._replicas,
             self._config.transactions,
             self._clock,
-            ProducerIds(self._controller),
-            self.elsewhere.write_marker,
+            ProducerIds(self._metadata),
+            self.remote_transactions.write_marker,
+            self._repair,
         )
 
 
 def _new_member_id(name: str) -> str:
     return f"{name}-{uuid.uuid4()}"
+
+
+async def _write_marker(
+    replicas: Replicas, image: MetadataImage, at: TopicPartition, marker: TransactionMarker
+) -> None:
+    """Ends a transaction in the log of a partition and, if it is retired, in that of its successor.
+
+    The latter in any case: a batch may be on its way there, and the marker makes its guard void.
+    """
+    successor = successor_of_gone(image, at)
+    if successor is None:
+        partition = replicas.find(at.topic, at.partition)
+        successor = partition.log.successor
+        if successor is None or partition.log.producers.is_open(marker.producer_id):
+            await marker.write_to(partition)
+    if successor is not None:
+        stand_in = marker._replace(producer_id=stand_in_id(marker.producer_id, at.partition))
+        await stand_in.write_to(replicas.find(at.topic, successor))

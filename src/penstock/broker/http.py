@@ -2,9 +2,9 @@
 
 HTTP/1.1 by h11 over asyncio streams. Rules:
 
-- Health means that the process serves; readiness that clients shall be sent here. Both are asked, not kept.
-- Nothing from outside is unbounded: header size, connections, time to send a request, time to take an answer.
-- A connection is one task; the server owns them all and leaves none behind when it closes.
+- Healthy means that the process serves; ready means that clients can be sent here. Every request asks again.
+- Header size, connections, and the times to send a request and to take a response are bounded.
+- A connection is one task; the server owns all of them and leaves none behind when it closes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-from penstock.broker.metrics import CONTENT_TYPE
+from penstock.broker.metrics.registry import CONTENT_TYPE
 from penstock.config.address import Address
 from penstock.errors import ConfigError
 from penstock.logs import fields

@@ -1,4 +1,4 @@
-"""`penstock config`: what is set, where it came from, what it means, and whether a file is right."""
+"""`penstock config`: shows settings with origin and meaning, and checks settings files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.config.broker import BROKER_SETTINGS, Config, spelled
 from penstock.config.loader import load
 from penstock.config.topic import TOPIC_SETTINGS
 
-app = typer.Typer(help="Show settings, their origin and meaning; check a settings file.")
+app = typer.Typer(help="Show settings with origin and meaning; check a settings file.")
 
 
 @app.callback(invoke_without_command=True)
 def show(
     context: typer.Context,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file to read first.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file with settings.")] = None,
     json: Json = False,
 ) -> None:
     """Show every effective setting with its origin and meaning."""
@@ -50,7 +50,7 @@ def effective(config: Config) -> list[tuple[str, str, str]]:
 
 @app.command("topic")
 def topic(json: Json = False) -> None:
-    """List the settings a topic can have, with defaults and meaning."""
+    """List topic settings with defaults and meaning."""
     settings = TOPIC_SETTINGS.values()
     if json:
         show_json(
@@ -68,7 +68,7 @@ def topic(json: Json = False) -> None:
 
 @app.command("check")
 def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML file to check.")]) -> None:
-    """Say whether a settings file is right; the environment is left out of it."""
+    """Check a settings file; environment variables are ignored."""
     loaded = load(file, {}, {})
     count = sum(origin != "default" for origin in loaded.origins.values())
-    typer.echo(f"{file} is right: {count} {'setting' if count == 1 else 'settings'}")
+    typer.echo(f"{file} is valid: {count} {'setting' if count == 1 else 'settings'}")

@@ -1,49 +1,50 @@
-"""`penstock deadletter`: messages that nobody tries any more, looked at, sent again or thrown away."""
+"""`penstock deadletter`: list, show, resend and purge messages that a group has given up."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.client import require_listener
-from penstock.cli.deletion import confirm
-from penstock.cli.failure import CommandError
-from penstock.cli.formats import Shown as Record
-from penstock.cli.formats import exact, headers_text, readable, time_text
+from penstock.cli.connection import cluster_of
+from penstock.cli.formats import DisplayedRecord, exact, headers_text, readable, time_text
 from penstock.cli.interrupt import watch
-from penstock.cli.options import Bootstrap, Json, bootstrap_of
+from penstock.cli.options import Bootstrap, Json
 from penstock.cli.output import show_json, show_table
-from penstock.cli.positions import Since, parse_position
-from penstock.clock import SystemClock
+from penstock.cli.positions import time_option
+from penstock.cli.prompts import confirm
 
 if TYPE_CHECKING:
-    from penstock.sdk.receive.deadletters import DeadLetters
-    from penstock.sdk.receive.letters import Letter, LetterId, Selection
+    from collections.abc import Callable
 
-app = typer.Typer(no_args_is_help=True, help="Messages that a group has given up: list, show, resend and purge them.")
+    from penstock.admin import DeadLetter, DeadLetterId, DeadLetterSelection, Results
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="Group whose messages they are.")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Letters such as 3/42, as `list` shows them.")]
-NeededIds = Annotated[list[str], typer.Argument(metavar="ID...", help="Letters such as 3/42, as `list` shows them.")]
+app = typer.Typer(no_args_is_help=True, help="List, show, resend and purge messages that a group has given up.")
+
+_ID_HELP = "Ids such as 3/42, as `list` shows them."
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Group whose dead letters they are.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help=_ID_HELP)]
+NeededIds = Annotated[list[str], typer.Argument(metavar="ID...", help=_ID_HELP)]
 SinceTime = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Died then or later: an ISO time, or '2h ago'.")
+    str | None, typer.Option("--since", metavar="TIME", help="Given up at or after: an ISO time, or '2h ago'.")
 ]
 UntilTime = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Died before: an ISO time, or '2h ago'.")
+    str | None, typer.Option("--until", metavar="TIME", help="Given up before: an ISO time, or '2h ago'.")
 ]
-ErrorText = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Whose error has this text in it.")]
+ErrorText = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Error contains this text.")]
 From = Annotated[
-    str | None, typer.Option("--origin", metavar="TOPIC[/PARTITION[/OFFSET]]", help="That were there first.")
+    str | None, typer.Option("--origin", metavar="TOPIC[/PARTITION[/OFFSET]]", help="First sent to this place.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All that wait.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which ones are meant.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters that wait.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show which dead letters would change; change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 _ERROR_CHARS = 80
+_TIMEOUT_S = 30.0
+"""Transactions that resend or purge wait for those that another process has left open."""
 
 
 @app.command("list")
@@ -54,42 +55,38 @@ def list_(
     until: UntilTime = None,
     error: ErrorText = None,
     origin: From = None,
-    settled: Annotated[bool, typer.Option("--settled", help="Also those that were resent or purged.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="At most so many.")] = None,
+    settled: Annotated[bool, typer.Option("--settled", help="Include those that were resent or purged.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Maximum number to list.")] = None,
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
-    """List dead letters with their origin, their attempts and their error."""
+    """List dead letters with their origin, attempts and error."""
     selection = _selection(None, since, until, error, origin, settled)
-    found: list[Letter] = []
-    with _opened(context, bootstrap, group) as letters:
-        for letter in letters.letters(selection):
-            found.append(letter)
-            if len(found) == count:
-                break
-    found.sort(key=lambda letter: letter.id)
+    letters = cluster_of(context, bootstrap, timeout_s=_TIMEOUT_S).dead_letters
+    with _progress() as progress:
+        found = letters.list(group, selection, limit=sys.maxsize - 1 if count is None else count, progress=progress)
     if json:
-        show_json([_summary(letter) for letter in found])
-    elif found:
-        _show(found)
+        show_json([_summary(letter) for letter in found.items])
+    elif found.items:
+        _show(found.items)
     else:
         typer.echo(f"group {group} has no dead letters{'' if settled else ' that wait'}", err=True)
 
 
 @app.command()
 def show(context: typer.Context, group: Group, ids: NeededIds, bootstrap: Bootstrap = None, json: Json = False) -> None:
-    """Show letters in full, also those that were resent or purged and are still there."""
-    selection = _selection(ids, settled=True)
-    with _opened(context, bootstrap, group) as letters:
-        found = {letter.id: letter for letter in letters.letters(selection)}
-    _require(selection, set(found))
+    """Show dead letters in full, including those that were resent or purged and are still stored."""
+    selection = _selection(ids)
+    letters = cluster_of(context, bootstrap, timeout_s=_TIMEOUT_S).dead_letters
+    with _progress() as progress:
+        found = letters.find(group, selection.ids, progress=progress).all()
     if json:
-        show_json([_full(found[each]) for each in sorted(found)])
+        show_json([_full(letter) for letter in found.values()])
         return
-    for number, each in enumerate(sorted(found)):
+    for number, letter in enumerate(found.values()):
         if number:
             typer.echo()
-        _show_full(found[each])
+        _show_full(letter)
 
 
 @app.command()
@@ -106,14 +103,16 @@ def resend(
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
-    """Give letters to their group once more, with all attempts before them. A letter is sent once, however often
-    asked.
+    """Deliver dead letters to their group again, with all attempts ahead. Each is resent once, even if you repeat
+    the command.
     """
     selection = _selection(ids, since, until, error, origin)
     _require_choice(selection, all_)
-    with _opened(context, bootstrap, group) as letters:
-        done = [letter.id for letter in letters.letters(selection)] if dry_run else letters.resend(selection)
-    _report("resent", "would be resent", group, selection, done, dry_run, json)
+    letters = cluster_of(context, bootstrap, timeout_s=_TIMEOUT_S).dead_letters
+    with _progress() as progress:
+        change = letters.preview if dry_run else letters.resend
+        done = change(group, selection, progress=progress)
+    _report("resent", "would be resent", group, done, dry_run, json)
 
 
 @app.command()
@@ -131,19 +130,19 @@ def purge(
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
-    """Throw letters away: they cannot be resent any more."""
+    """Delete dead letters: they cannot be resent any more."""
     selection = _selection(ids, since, until, error, origin)
     _require_choice(selection, all_)
-    done: list[LetterId] = []
+    letters = cluster_of(context, bootstrap, timeout_s=_TIMEOUT_S).dead_letters
     if dry_run or not yes:
-        with _opened(context, bootstrap, group) as letters:
-            done = [letter.id for letter in letters.letters(selection)]
+        with _progress() as progress:
+            done = letters.preview(group, selection, progress=progress)
     if not dry_run:
         if not yes:
-            confirm(f"throw away {_letters(len(done))} of group {group} for good?")
-        with _opened(context, bootstrap, group) as letters:
-            done = letters.purge(selection)
-    _report("purged", "would be purged", group, selection, done, dry_run, json)
+            confirm(f"Delete {_letters(len(done.values))} of group {group} for good?")
+        with _progress() as progress:
+            done = letters.purge(group, selection, progress=progress)
+    _report("purged", "would be purged", group, done, dry_run, json)
 
 
 def _selection(
@@ -153,59 +152,36 @@ def _selection(
     error: str | None = None,
     origin: str | None = None,
     settled: bool = False,
-) -> Selection:
-    from penstock.sdk.receive.letters import Selection, State, parse_id
+) -> DeadLetterSelection:
+    from penstock.admin import DeadLetterSelection, DeadLetterState, parse_dead_letter_id
 
     try:
-        named = frozenset(parse_id(text) for text in ids or ())
+        named = frozenset(parse_dead_letter_id(text) for text in ids or ())
     except ValueError as wrong:
         raise typer.BadParameter(str(wrong), param_hint="ID") from None
-    return Selection(
+    return DeadLetterSelection(
         ids=named,
-        since_ms=_time(since, "--since"),
-        until_ms=_time(until, "--until"),
+        since_ms=time_option(since, "--since"),
+        until_ms=time_option(until, "--until"),
         error=error,
         origin=origin,
-        states=frozenset(State) if settled else frozenset({State.WAITING}),
+        states=frozenset(DeadLetterState) if settled else frozenset({DeadLetterState.WAITING}),
     )
 
 
-def _time(text: str | None, option: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        position = parse_position(text, SystemClock().now_ms())
-    except ValueError:
-        position = None
-    if not isinstance(position, Since):
-        raise typer.BadParameter(
-            f"{text!r}: allowed is a time such as 2026-03-01T12:00:00Z, or a while such as '10m ago'", param_hint=option
-        )
-    return position.time_ms
-
-
-def _require_choice(selection: Selection, all_: bool) -> None:
+def _require_choice(selection: DeadLetterSelection, all_: bool) -> None:
     has_filter = any(
         value is not None for value in (selection.since_ms, selection.until_ms, selection.error, selection.origin)
     )
     if not selection.ids and not has_filter and not all_:
-        raise typer.BadParameter("say which: IDs, --since, --until, --error, --origin, or --all", param_hint="ID")
-
-
-def _require(selection: Selection, found: set[LetterId]) -> None:
-    if missing := sorted(selection.ids - found):
-        raise CommandError(f"there is no dead letter {', '.join(map(str, missing))}")
+        raise typer.BadParameter(
+            "choose dead letters: IDs, --since, --until, --error, --origin, or --all", param_hint="ID"
+        )
 
 
 @contextmanager
-def _opened(context: typer.Context, bootstrap: str | None, group: str) -> Iterator[DeadLetters]:
-    """The letters of a group, with a bar on a terminal while they are read, and Ctrl-C where it does no harm."""
-    from penstock.sdk.access import Access
-    from penstock.sdk.receive.deadletters import DeadLetters
-
-    address = bootstrap_of(context, bootstrap)
-    require_listener(address)
-    access = Access(address, client_id="penstock-cli", settings={"log_level": 0})
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on a terminal; Ctrl-C takes effect between records, where it does no harm."""
     with watch() as interrupt, _bar() as move:
 
         def progress(what: str, done: int, total: int) -> None:
@@ -213,8 +189,7 @@ def _opened(context: typer.Context, bootstrap: str | None, group: str) -> Iterat
                 raise KeyboardInterrupt
             move(what, done, total)
 
-        with DeadLetters(access, group, progress) as letters:
-            yield letters
+        yield progress
 
 
 @contextmanager
@@ -234,34 +209,31 @@ def _report(
     done_word: str,
     would_word: str,
     group: str,
-    selection: Selection,
-    done: list[LetterId],
+    done: Results[DeadLetterId, None],
     dry_run: bool,
     json: bool,
 ) -> None:
     """What was done, and which of those that were named were not waiting."""
-    word = would_word if dry_run else done_word
-    skipped = sorted(selection.ids - set(done))
     if json:
         show_json(
             {
                 "group": group,
                 "dry_run": dry_run,
-                done_word: [str(each) for each in done],
-                "skipped": [str(each) for each in skipped],
+                done_word: [str(each) for each in done.values],
+                "skipped": [str(each) for each in done.errors],
             }
         )
         return
-    typer.echo(f"{_letters(len(done))} of group {group} {word}")
-    for each in skipped:
-        typer.echo(f"{each} does not wait: it was resent or purged before, or is not there", err=True)
+    typer.echo(f"{_letters(len(done.values))} of group {group} {would_word if dry_run else done_word}")
+    for error in done.errors.values():
+        typer.echo(error.message, err=True)
 
 
 def _letters(count: int) -> str:
     return f"{count} dead letter{'' if count == 1 else 's'}"
 
 
-def _show(found: list[Letter]) -> None:
+def _show(found: Iterable[DeadLetter]) -> None:
     def shortened(text: str) -> str:
         return text if len(text) <= _ERROR_CHARS else text[: _ERROR_CHARS - 1] + "…"
 
@@ -283,7 +255,7 @@ def _show(found: list[Letter]) -> None:
     )
 
 
-def _summary(letter: Letter) -> dict[str, object]:
+def _summary(letter: DeadLetter) -> dict[str, object]:
     origin = letter.origin
     return {
         "id": str(letter.id),
@@ -301,14 +273,14 @@ def _summary(letter: Letter) -> dict[str, object]:
     }
 
 
-def _full(letter: Letter) -> dict[str, object]:
+def _full(letter: DeadLetter) -> dict[str, object]:
     headers = [[name, exact(value)] for name, value in letter.received.headers]
     return {**_summary(letter), "value": exact(letter.received.value), "headers": headers}
 
 
-def _show_full(letter: Letter) -> None:
+def _show_full(letter: DeadLetter) -> None:
     received, origin = letter.received, letter.origin
-    record = Record(
+    record = DisplayedRecord(
         topic=received.topic,
         partition=received.partition,
         offset=received.offset,
@@ -317,8 +289,8 @@ def _show_full(letter: Letter) -> None:
         value=received.value,
         headers=received.headers,
     )
-    typer.echo(f"letter    {letter.id} ({letter.state.value})")
-    typer.echo(f"died      {time_text(letter.died_ms)}, after {letter.attempts} attempts")
+    typer.echo(f"id        {letter.id} ({letter.state.value})")
+    typer.echo(f"given up  {time_text(letter.died_ms)}, after {letter.attempts} attempts")
     typer.echo(f"origin    {origin.topic}-{origin.partition} @{origin.offset} {time_text(origin.timestamp_ms)}")
     typer.echo(f"error     {readable(letter.error.encode())}")
     typer.echo(f"key       {readable(received.key, absent='<null>')}")

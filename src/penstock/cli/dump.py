@@ -1,4 +1,4 @@
-"""`penstock dump`: any file that Penstock writes, readable; damage is shown where it is and makes the exit code 1."""
+"""`penstock dump`: prints any file that Penstock writes; exits with 1 if a file is damaged."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _TIMES = ("base_timestamp", "max_timestamp", "timestamp", "last_seen", "at", "du
 
 def dump(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files in a data folder.")],
-    records: Annotated[bool, typer.Option("--records", help="Also decode the records of each batch.")] = False,
+    records: Annotated[bool, typer.Option("--records", help="Decode the records of each batch.")] = False,
     json: Json = False,
 ) -> None:
-    """Print files of a data folder: segments, indexes, snapshots, notes. The broker may be running."""
+    """Print files of a data folder: segments, indexes, snapshots, metadata. The broker may be running."""
     damaged = False
     for path in files:
         read = _reader_of(path, records)
         if read is None:
-            raise typer.BadParameter(f"{path} is no file known here; known are {KNOWN}", param_hint="FILE")
+            raise typer.BadParameter(f"{path} is not a file that Penstock writes; those are {KNOWN}", param_hint="FILE")
         if not path.is_file():
             raise typer.BadParameter(f"{path} does not exist", param_hint="FILE")
         if len(files) > 1 and not json:
@@ -49,18 +49,18 @@ def dump(
 
 
 def _reader_of(path: Path, records: bool) -> Callable[[], Iterator[Mapping[str, object]]] | None:
-    from penstock.delay import rows
-    from penstock.storage.segmented.contents import reader_of
+    from penstock.delay import index_dump
+    from penstock.storage.segmented.reading.file_dump import reader_of
 
     if path.name == "coordination.db":
         return lambda: _nodes(path)
     if path.name in _FOLDER_FILES:
         return lambda: _described(path, _FOLDER_FILES[path.name])
-    return reader_of(path, with_records=records) or rows.reader_of(path)
+    return reader_of(path, with_records=records) or index_dump.reader_of(path)
 
 
 def _nodes(path: Path) -> Iterator[Mapping[str, object]]:
-    from penstock.cluster.embedded import EmbeddedCoordination
+    from penstock.cluster.coordination.embedded import EmbeddedCoordination
 
     async def collect() -> list[Mapping[str, object]]:
         tree = await EmbeddedCoordination.open(path)

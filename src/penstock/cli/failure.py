@@ -6,4 +6,4 @@ from penstock.errors import PenstockError
 
 
 class CommandError(PenstockError):
-    """What a command has to tell its user before it exits with 1."""
+    """Why a command failed, in one line; it exits with 1."""

@@ -1,7 +1,7 @@
-"""How a record is shown: readable bytes, one line, JSON, or the user's own pattern.
+"""Output formats of a record: one line, JSON, or a pattern of the user's.
 
 Rules:
-- Whatever is in a record, it cannot break the line it is shown on nor command the terminal.
+- No content of a record can break its line or control the terminal.
 - JSON keeps bytes exact: text where they are UTF-8, {"base64": ...} where they are not.
 """
 
@@ -18,7 +18,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class DisplayedRecord:
     """One record as a client received it; `timestamp_ms` is None where the record has none."""
 
     topic: str
@@ -30,7 +30,7 @@ class Shown:
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
-Format = Callable[[Shown], str]
+Format = Callable[[DisplayedRecord], str]
 
 
 def parse_format(text: str) -> Format:
@@ -63,7 +63,7 @@ def time_text(timestamp_ms: int | None) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def line(record: Shown) -> str:
+def line(record: DisplayedRecord) -> str:
     """orders-0 @42 2026-03-01T12:00:00.000Z key: value {header=x}."""
     parts = [f"{record.topic}-{record.partition} @{record.offset}"]
     if record.timestamp_ms is not None:
@@ -76,11 +76,11 @@ def line(record: Shown) -> str:
     return " ".join(parts)
 
 
-def headers_text(record: Shown) -> str:
+def headers_text(record: DisplayedRecord) -> str:
     return ", ".join(f"{readable(name.encode())}={readable(value)}" for name, value in record.headers)
 
 
-def as_json(record: Shown) -> str:
+def as_json(record: DisplayedRecord) -> str:
     return json.dumps(
         {
             "topic": record.topic,
@@ -119,14 +119,14 @@ _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
 def pattern(text: str) -> Format:
-    """A pattern of %-letters and \\n, \\t; text without any letter is taken for a misspelt format name."""
+    """A pattern of %-letters and \\n, \\t; text without a letter is refused as a misspelt format name."""
     parts: list[str | Format] = []
     characters = iter(text)
     for char in characters:
         if char == "%":
             letter = next(characters, "")
             if letter not in _PARTS:
-                raise ValueError(f"line, json, or a pattern of {LETTERS}; %{letter} is none of them")
+                raise ValueError(f"line, json, or a pattern of {LETTERS}; not %{letter}")
             parts.append(_PARTS[letter])
         elif char == "\\":
             letter = next(characters, "")

@@ -1,7 +1,7 @@
-"""Ctrl-C as something to look at, where raising it would be lost.
+"""Ctrl-C as a flag to check, where an exception would be lost.
 
-confluent-kafka's `consume` and `flush` can swallow a KeyboardInterrupt that arrives around one of our callbacks,
-and then fail with a SystemError; a handler that only takes note leaves them in peace.
+confluent-kafka's `consume` and `flush` can swallow a KeyboardInterrupt that arrives around one of our callbacks, and
+then fail with a SystemError. So the handler only sets a flag.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Interrupt:
-    """Whether Ctrl-C was pressed; `watch` says when."""
+    """Whether Ctrl-C was pressed inside `watch`."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -28,7 +28,7 @@ class Interrupt:
             raise KeyboardInterrupt
 
     def letting(self, values: Iterable[T]) -> Iterator[T]:
-        """The values, with Ctrl-C raised while the next one is waited for: nobody could look at the note."""
+        """The values; Ctrl-C raises while waiting for the next one, because nobody can check the flag then."""
         waited_for = iter(values)
         while True:
             self._waiting = True
@@ -43,7 +43,7 @@ class Interrupt:
 
 @contextmanager
 def watch() -> Iterator[Interrupt]:
-    """Takes note of Ctrl-C inside, and raises it on leaving: the caller's loop has to look and end."""
+    """Sets a flag on Ctrl-C and raises on leaving: the caller's loop has to check the flag and end."""
     interrupt = Interrupt()
     before = signal.signal(signal.SIGINT, interrupt.note)
     try:

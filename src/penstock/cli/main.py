@@ -1,8 +1,8 @@
-"""The `penstock` command: puts the commands together and turns failures into one line and an exit code.
+"""The `penstock` command: assembles the commands, and turns failures into one line and an exit code.
 
 Rules:
-- Exit codes: 0 done, 1 failed, 2 wrongly called, 130 interrupted.
-- A command's module is light; what is heavy is imported inside the command.
+- Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.
+- Importing a command's module is cheap; heavy libraries are imported inside the command.
 """
 
 from __future__ import annotations
@@ -18,32 +18,34 @@ import typer
 from penstock import __version__
 from penstock.cli.options import DEFAULT_BOOTSTRAP, SharedBootstrap
 from penstock.errors import PenstockError
+from penstock.extras import missing_extra
 
-# Where each command lives; the last word is the function, or the group's app.
+# The function of each command, or the app of its subcommands.
 COMMANDS = {
-    "serve": "penstock.cli.serve:serve",
-    "topic": "penstock.cli.topic:app",
-    "group": "penstock.cli.group:app",
+    "serve": "penstock.cli.serve.command:serve",
+    "topic": "penstock.cli.topic.commands:app",
+    "group": "penstock.cli.group.commands:app",
     "broker": "penstock.cli.broker:app",
-    "send": "penstock.cli.send:send",
-    "tail": "penstock.cli.tail:tail",
+    "dbnode": "penstock.cli.dbnode:app",
+    "send": "penstock.cli.messages.send:send",
+    "tail": "penstock.cli.messages.tail:tail",
     "timer": "penstock.cli.timer:app",
     "deadletter": "penstock.cli.deadletter:app",
     "push": "penstock.cli.push:push",
-    "pipeline": "penstock.cli.pipeline:app",
+    "pipeline": "penstock.cli.pipeline.commands:app",
     "config": "penstock.cli.config:app",
     "dump": "penstock.cli.dump:dump",
 }
 
 
 def build_app(arguments: Sequence[str]) -> typer.Typer:
-    """The command line; only the command that is asked for is loaded, all of them if none is (for the help)."""
+    """The command line parser. It loads the one command that is called, or all for the help."""
     app = typer.Typer(
         name="penstock",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        help="A message queue that Kafka clients take for Kafka.",
+        help="A message queue that speaks the Kafka protocol.",
     )
     app.callback()(_penstock)
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
@@ -76,22 +78,28 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """One command from its arguments to its exit code."""
+    """Runs one command and returns its exit code."""
     try:
         code = build_app(arguments)(arguments, prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
-        # Without a command the help has been printed, and nothing is left to say.
+        # Without a command, typer has printed the help and the message is empty.
         if message := " ".join(error.format_message().split()):
-            typer.echo(f"penstock: {message.rstrip('.')}; --help tells more", err=True)
+            typer.echo(f"penstock: {message.rstrip('.')}; see --help", err=True)
         return error.exit_code
     except PenstockError as error:
         typer.echo(f"penstock: {error}", err=True)
         return 1
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error, f"penstock {arguments[0] if arguments else ''}".strip())
+        if missing is None:
+            raise
+        typer.echo(f"penstock: {missing}", err=True)
+        return 1
     except typer.Abort:
         return 130
     except BrokenPipeError:
-        # The reader has left, as `head` does; what is still buffered must not fail at exit.
+        # The reader of our output is gone, such as `head`; flushing the rest must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code if isinstance(code, int) else 0

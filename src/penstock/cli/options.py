@@ -8,8 +8,8 @@ import typer
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
-Bootstrap = Annotated[str | None, typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Broker to ask.")]
-# The same option before the command's name, where the environment is looked at and the default shown.
+Bootstrap = Annotated[str | None, typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Broker to connect to.")]
+# The same option before the command's name; only this one reads the environment and shows the default.
 SharedBootstrap = Annotated[
     str,
     typer.Option(
@@ -17,10 +17,10 @@ SharedBootstrap = Annotated[
         "-b",
         metavar="HOST:PORT",
         envvar="PENSTOCK_BOOTSTRAP",
-        help="Broker that topic, send and tail ask; they take the option too.",
+        help="Broker to connect to; commands accept this option too.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def bootstrap_of(context: typer.Context, given: str | None) -> str:

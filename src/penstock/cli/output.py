@@ -1,8 +1,8 @@
 """Tables for people, JSON for scripts, both on standard output.
 
 Rules:
-- A table on a terminal fits the terminal; in a pipe nothing is wrapped or cut.
-- Text from topics and settings is shown as it is, never read as markup.
+- On a terminal a table fits the width; in a pipe nothing is wrapped or cut.
+- Text from topics and settings is printed as it is, never as markup.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]], right:
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, heading in enumerate(headings):
-        # The first column is what people search for and copy: it is never broken.
+        # People search for and copy the first column: it is never wrapped.
         justify: Literal["left", "right"] = "right" if heading in right else "left"
         table.add_column(heading.upper(), justify=justify, overflow="fold", no_wrap=number == 0)
     for row in rows:
@@ -40,7 +40,7 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]], right:
 
 
 def pair(text: str, what: str) -> tuple[str, str]:
-    """Splits NAME=VALUE, or refuses it under the name of the option it came from."""
+    """Splits NAME=VALUE; a usage error of the option if it is not that."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=what)
@@ -48,7 +48,7 @@ def pair(text: str, what: str) -> tuple[str, str]:
 
 
 def pairs(texts: Iterable[str], what: str) -> dict[str, str]:
-    """NAME=VALUE texts as a mapping; the same name twice is refused rather than guessed about."""
+    """NAME=VALUE texts as a mapping; a name that is given twice is an error."""
     found: dict[str, str] = {}
     for text in texts:
         name, value = pair(text, what)

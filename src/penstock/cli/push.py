@@ -1,4 +1,4 @@
-"""`penstock push`: each message of a topic is posted to an HTTP endpoint, until the endpoint has taken it."""
+"""`penstock push`: delivers the messages of topics to an HTTP endpoint, each until the endpoint accepts it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.client import require_listener
+from penstock.cli.connection import require_listener
 from penstock.cli.failure import CommandError
 from penstock.cli.options import Bootstrap, Json, bootstrap_of
 from penstock.cli.output import pairs, show_json
 from penstock.durations import parse_duration
 from penstock.errors import ConfigError
+from penstock.extras import missing_extra
 
 if TYPE_CHECKING:
-    from penstock.push.tally import Counts, PushTally
+    from penstock.push.push_counts import PushCounter, PushCounts
 
 _MOST_CONCURRENCY = 1000
 _MOST_BATCH = 10_000
@@ -29,47 +30,57 @@ _ERROR_CHARS = 60
 
 def push(
     context: typer.Context,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics whose messages are delivered.")],
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where to: http:// or https://.")],
-    group: Annotated[str, typer.Option("--group", "-g", help="Group that has read what was delivered.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to deliver.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Endpoint: http:// or https://.")],
+    group: Annotated[str, typer.Option("--group", "-g", help="Consumer group that records what was delivered.")],
     secret_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Sign each request with the secret in this file.")
     ] = None,
-    timeout: Annotated[str, typer.Option(metavar="TIME", help="How long an answer may take.")] = "30s",
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="Maximum time per request.")] = "30s",
     concurrency: Annotated[
-        int, typer.Option("--concurrency", "-c", min=1, max=_MOST_CONCURRENCY, help="Requests at the same time.")
+        int,
+        typer.Option(
+            "--concurrency", "-c", min=1, max=_MOST_CONCURRENCY, help="Maximum number of concurrent requests."
+        ),
     ] = 16,
-    rate: Annotated[float | None, typer.Option(metavar="NUMBER", help="Messages a second at most.")] = None,
+    rate: Annotated[float | None, typer.Option(metavar="NUMBER", help="Maximum messages per second.")] = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, max=_MOST_BATCH, help="Up to so many messages a request, as a JSON array.")
+        int | None, typer.Option(min=1, max=_MOST_BATCH, help="Send up to N messages per request, as a JSON array.")
     ] = None,
-    ordered: Annotated[bool, typer.Option("--ordered", help="Messages of one key one after the other.")] = False,
-    tags: Annotated[str | None, typer.Option(metavar="EXPRESSION", help="Only messages with such tags.")] = None,
-    attempts: Annotated[int, typer.Option(min=1, help="Deliveries before a message is a dead letter.")] = 8,
-    first: Annotated[str, typer.Option(metavar="TIME", help="Wait after the first failure.")] = "1s",
-    factor: Annotated[float, typer.Option(metavar="NUMBER", help="Each further wait is so many times longer.")] = 2.0,
-    cap: Annotated[str, typer.Option(metavar="TIME", help="The longest wait.")] = "10m",
+    ordered: Annotated[bool, typer.Option("--ordered", help="Deliver messages with the same key in order.")] = False,
+    tags: Annotated[str | None, typer.Option(metavar="EXPRESSION", help="Only messages with these tags.")] = None,
+    attempts: Annotated[int, typer.Option(min=1, help="Attempts before a message becomes a dead letter.")] = 8,
+    first: Annotated[str, typer.Option(metavar="TIME", help="Delay after the first failure.")] = "1s",
+    factor: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Each further delay is this many times longer.")
+    ] = 2.0,
+    cap: Annotated[str, typer.Option(metavar="TIME", help="Maximum delay.")] = "10m",
     reject_on: Annotated[
-        str, typer.Option(metavar="STATUS,...", help="Answers that make a message a dead letter at once.")
+        str, typer.Option(metavar="STATUS,...", help="Response statuses that make a message a dead letter at once.")
     ] = "410",
     ca_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificate authorities to trust, instead of the usual ones.")
+        Path | None, typer.Option(metavar="FILE", help="Certificate authorities to trust instead of the system's.")
     ] = None,
     settings_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Settings of librdkafka, NAME=VALUE a line: security.protocol and so on."),
+        typer.Option(
+            metavar="FILE", help="librdkafka settings, one NAME=VALUE per line, such as security.protocol=ssl."
+        ),
     ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="A new group begins with what is there, not with what comes.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--from-beginning/--from-end", help="Where a new group starts: at the oldest message, or at the end."
+        ),
+    ] = True,
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
-    """Deliver messages by HTTP POST, each until it is taken.
+    """Deliver messages by HTTP POST, each until the endpoint accepts it.
 
-    2xx acknowledges. 429 and 503 may say when to come again (Retry-After). Everything else, and silence, mean: again
-    later, and after the last attempt the dead letters of the group. Ends with SIGTERM or Ctrl-C; what is under way is
-    finished.
+    A 2xx status acknowledges a message. With 429 and 503 the endpoint can say when to retry (Retry-After). Any other
+    status, and no answer, are retried; after the last attempt the message becomes a dead letter of the group. SIGTERM
+    or Ctrl-C stops the command after the requests in flight.
     """
     import asyncio
 
@@ -77,24 +88,22 @@ def push(
     from penstock.sdk.receive.retries import Retries
 
     try:
-        from penstock.push.endpoint import Manner
-        from penstock.push.pushing import Wishes
-        from penstock.push.pushing import push as push_until_stopped
-        from penstock.push.tally import PushTally
+        from penstock.push.delivery import PushOptions
+        from penstock.push.delivery import push as push_until_stopped
+        from penstock.push.endpoint import RequestOptions
+        from penstock.push.push_counts import PushCounter
     except ModuleNotFoundError as error:
-        if error.name != "httpx":
-            raise
-        raise CommandError("penstock push needs the library httpx: pip install 'penstock[push]'") from None
+        raise missing_extra(error, "penstock push") or error from None
 
     target = parse_target(url)
-    manner = Manner(
+    request_options = RequestOptions(
         timeout_s=_seconds(timeout, "--timeout"),
         connections=concurrency,
         secrets=_secrets(secret_file),
         rejecting=_statuses(reject_on),
         authorities=ca_file,
     )
-    wishes = Wishes(
+    options = PushOptions(
         topics=tuple(topics),
         group=group,
         retries=Retries(
@@ -110,16 +119,18 @@ def push(
     settings = _settings(settings_file)
     at = bootstrap_of(context, bootstrap)
     require_listener(at)
-    tally = PushTally()
+    counter = PushCounter()
     if not json:
-        typer.echo(f"pushing {', '.join(topics)} to {target} as {group}; Ctrl-C ends it")
+        first = "at the oldest message" if from_beginning else "at the end"
+        typer.echo(f"pushing {', '.join(topics)} to {target} as group {group}; press Ctrl-C to stop")
+        typer.echo(f"without committed offsets, group {group} starts {first}")
         sys.stdout.flush()
-    with _progress(tally):
-        asyncio.run(push_until_stopped(at, settings, wishes, target, manner, tally))
+    with _progress(counter):
+        asyncio.run(push_until_stopped(at, settings, options, target, request_options, counter))
     if json:
-        show_json(asdict(tally.counts()))
+        show_json(asdict(counter.counts()))
     else:
-        typer.echo(_summary(tally.counts()))
+        typer.echo(_summary(counter.counts()))
 
 
 def _ms(text: str, option: str) -> int:
@@ -132,7 +143,7 @@ def _ms(text: str, option: str) -> int:
 def _seconds(text: str, option: str) -> float:
     found = _ms(text, option) / 1000
     if not found:
-        raise typer.BadParameter("0 leaves no time for an answer", param_hint=option)
+        raise typer.BadParameter("must be greater than 0", param_hint=option)
     return found
 
 
@@ -148,7 +159,7 @@ def _secrets(file: Path | None) -> tuple[bytes, ...]:
 
 
 def _settings(file: Path | None) -> dict[str, str]:
-    """Lines that are empty or begin with `#` do not count."""
+    """Empty lines and lines that begin with `#` are skipped."""
     if file is None:
         return {}
     lines = (line.strip() for line in _content(file).decode("utf-8", "replace").splitlines())
@@ -167,18 +178,18 @@ def _statuses(text: str) -> frozenset[int]:
     for word in text.split(",") if text.strip() else ():
         status = word.strip()
         if not (status.isascii() and status.isdigit() and 300 <= int(status) <= 599):
-            raise typer.BadParameter(f"{word!r} is no status from 300 to 599", param_hint="--reject-on")
+            raise typer.BadParameter(f"{word!r} is not a status from 300 to 599", param_hint="--reject-on")
         found.add(int(status))
     return frozenset(found)
 
 
-def _summary(counts: Counts) -> str:
+def _summary(counts: PushCounts) -> str:
     return f"{counts.delivered} delivered, {counts.retried} retried, {counts.dead_letters} dead letters"
 
 
 @contextmanager
-def _progress(tally: PushTally) -> Iterator[None]:
-    """One line on a terminal that is kept up to date, nothing elsewhere."""
+def _progress(counter: PushCounter) -> Iterator[None]:
+    """One line of progress on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield
         return
@@ -189,7 +200,7 @@ def _progress(tally: PushTally) -> Iterator[None]:
 
     class Line(ProgressColumn):
         def render(self, task: object) -> Text:
-            counts = tally.counts()
+            counts = counter.counts()
             error = f" · last: {counts.last_error[:_ERROR_CHARS]}" if counts.last_error else ""
             return Text(_summary(counts) + error)
 

@@ -1,1 +1,1 @@
-"""What the cluster knows about itself, where that is kept, and who may change it how."""
+"""The cluster's metadata, where it is kept, who may change it and how; membership, and the elected controller."""

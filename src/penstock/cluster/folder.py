@@ -62,7 +62,7 @@ class DataFolder:
 
     @property
     def holder(self) -> str:
-        """Names the lock that this process holds: whoever held it before, under the same name, is gone."""
+        """Names the lock that this process holds: a process that held it before, under the same name, is gone."""
         stat = os.fstat(self._lock)
         return f"{self._boot}:{stat.st_dev}:{stat.st_ino}"
 

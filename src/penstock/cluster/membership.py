@@ -1,13 +1,12 @@
-"""A broker's place in the cluster: its lease, its registration, and the end of both.
+"""A broker's membership in the cluster: its lease, its registration, and the end of both.
 
-See "Leases" in `docs/cluster.md`. Rules:
+See "Leases" in `docs/internals/cluster.md`. Rules:
 
-- A broker is a member from the commit that says so, which also takes its lease, to the end of its session. In between
-  it may lead and follow, and at no other time, whatever the metadata says of a former self.
-- A session that is lost is followed by another registration, as if the broker had been started again; but what it has
-  in memory and on disk it still has.
-- A lease that another process holds is waited for, no longer than a lease lasts. One that was left behind by a process
-  which held this data folder's lock before is taken away from it: that process is gone.
+- A broker is a member from the commit that registers it, which also takes its lease, to the end of its session. Only in
+  between may it lead and follow, whatever the metadata says of an earlier registration.
+- After a lost session the broker registers again, as after a restart; but it still has what is in memory and on disk.
+- If another process holds the lease, the broker waits for it to expire, but no longer than a lease lasts. A lease whose
+  process held this data folder's lock before is taken at once: that process is gone.
 """
 
 from __future__ import annotations
@@ -19,13 +18,15 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from penstock.cluster import elections, nodes
-from penstock.cluster.controller import Controller
-from penstock.cluster.coordination import Change, Check, Coordination, Create, Delete
-from penstock.cluster.draft import Draft
+from penstock.background_loop import run_forever
+from penstock.cluster import nodes
+from penstock.cluster.coordination.contract import Change, Check, Coordination, Create, Delete
+from penstock.cluster.decisions import elections
 from penstock.cluster.folder import DataFolder
-from penstock.cluster.metadata import BrokerInfo
-from penstock.endless import endless
+from penstock.cluster.metadata import BrokerInfo, MetadataImage
+from penstock.cluster.metadata_changes import MetadataChanges
+from penstock.cluster.metadata_draft import MetadataDraft
+from penstock.config.address import Address
 from penstock.errors import ConfigError, ConflictError, CoordinationError
 from penstock.ids import BrokerId
 from penstock.logs import fields
@@ -40,18 +41,24 @@ _WAIT_FACTOR = 2
 class Membership:
     """Registers one broker and keeps it registered until it resigns or is closed."""
 
-    def __init__(self, coordination: Coordination, controller: Controller, folder: DataFolder, lease_ms: int) -> None:
+    def __init__(
+        self, coordination: Coordination, metadata: MetadataChanges, folder: DataFolder, lease_ms: int
+    ) -> None:
         self._coordination = coordination
-        self._controller = controller
+        self._metadata = metadata
         self._folder = folder
         self._lease_ms = lease_ms
         self._info: BrokerInfo | None = None
         # Of this broker, as long as it is a member.
         self._epoch: int | None = None
+        # The version of the image that this broker acts on.
+        self._seen = -1
+        self._is_leaving = False
         self._sessions_lost = 0
         self._lost = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
         self._unsubscribe = coordination.on_session_lost(self._lose)
+        self._unsubscribe_from_images = metadata.subscribe(self._image_changed)
 
     @property
     def epoch(self) -> int | None:
@@ -59,63 +66,76 @@ class Membership:
         return self._epoch
 
     def lease_until_ms(self) -> float:
-        """Until when, in monotonic time, this broker is certainly a member."""
-        return -math.inf if self._epoch is None else self._coordination.lease_until_ms()
+        """Until when, in monotonic time, this broker is certainly a member, and no other leads what it leads."""
+        if self._epoch is None or self._is_leaving:
+            return -math.inf
+        return self._coordination.lease_until_ms(self._seen)
+
+    def _image_changed(self, old: MetadataImage, new: MetadataImage) -> None:
+        self._seen = new.version
 
     async def join(self, info: BrokerInfo) -> None:
         """Returns when this broker is a member; a ConfigError if another process is the broker of that id."""
         self._info = info
+        self._seen = self._metadata.image.version
         is_whole = self._folder.begin_life()
         while not await self._register(is_start=True, is_whole=is_whole):
-            log.info("the session was lost while the broker was registered, registering again")
+            log.info("lost the session during registration, retrying")
         if not is_whole:
             self._folder.be_whole()
-        self._keeping = asyncio.create_task(endless("membership", self._keep), name="penstock-membership")
+        self._keeping = asyncio.create_task(run_forever("membership", self._keep), name="penstock-membership")
 
     async def step_down(self) -> bool:
         """Leaves what this broker leads to others, as far as there are any; whether there are."""
         await self._stop_keeping()
+        # Others may lead as soon as the commit is sent, long before its answer is here.
+        self._is_leaving = True
         if self._epoch is None:
+            self._coordination.stop_waiting()
             return False
         assert self._info is not None
         me = self._info.id
 
-        def decide(draft: Draft) -> bool:
+        def decide(draft: MetadataDraft) -> bool:
             if me not in draft.alive or draft.alive == {me}:
                 return False
             elections.step_down(draft, me)
             return True
 
         try:
-            return await self._controller.change(decide)
+            return await self._metadata.change(decide)
         except CoordinationError as error:
-            log.warning("the broker could not step down", extra=fields(reason=str(error)))
+            log.warning("cannot hand leadership over", extra=fields(reason=str(error)))
+            # All that follows of the stop would wait for as long again.
+            self._coordination.stop_waiting()
             return False
 
     async def resign(self) -> None:
-        """Leaves in an orderly way: what this broker still leads goes to others, nobody waits for its lease to end."""
+        """Leaves in an orderly way: hands over what this broker still leads, and deletes its lease."""
         await self._stop_keeping()
+        self._is_leaving = True
         if self._epoch is None:
             return
         assert self._info is not None
         me = self._info.id
 
-        def decide(draft: Draft) -> None:
+        def decide(draft: MetadataDraft) -> None:
             info = draft.brokers.get(me)
-            # Who is the last one has nobody to leave anything to.
+            # The last broker has no other to hand over to.
             if info is None or not info.is_alive or draft.alive == {me}:
                 return
             elections.resign(draft, me)
             draft.beside.append(Delete(nodes.lease_path(me), 0))
 
         try:
-            await self._controller.change(decide)
+            await self._metadata.change(decide)
         except CoordinationError as error:
-            log.warning("the broker could not resign, its lease is left to end", extra=fields(reason=str(error)))
+            log.warning("cannot deregister this broker, leaving its lease to expire", extra=fields(reason=str(error)))
         self._epoch = None
 
     async def close(self) -> None:
         self._unsubscribe()
+        self._unsubscribe_from_images()
         await self._stop_keeping()
         self._epoch = None
 
@@ -137,7 +157,7 @@ class Membership:
         try:
             is_member = await self._register(is_start=False, is_whole=True)
         except (CoordinationError, ConfigError) as error:
-            log.warning("the broker is not a member, trying again", extra=fields(reason=str(error)))
+            log.warning("cannot rejoin the cluster, retrying", extra=fields(reason=str(error)))
             await asyncio.sleep(_RETRY_S)
         finally:
             if not is_member:
@@ -156,7 +176,7 @@ class Membership:
                 folder, its_start = nodes.decode_lease(path, held.value)
                 if its_start == start:
                     # A commit whose answer was lost has taken place.
-                    epoch = (await self._controller.refresh()).brokers[info.id].epoch
+                    epoch = (await self._metadata.refresh()).brokers[info.id].epoch
                     break
                 if folder != self._folder.holder:
                     await self._wait_for_the_end_of(path)
@@ -166,43 +186,43 @@ class Membership:
                     expected: list[Change] = [Create(path, b""), Delete(path, 0)]
                     if held is not None:
                         expected = [Check(path, held.version)]
-                    await self._controller.change(self._leaving_in_sync_sets(info.id, expected))
+                    await self._metadata.change(self._leaving_in_sync_sets(info.id, expected))
                 taken: list[Change] = [lease] if held is None else [Delete(path, held.version), lease]
-                epoch = await self._controller.change(self._coming(info, taken, is_start))
+                epoch = await self._metadata.change(self._coming(info, taken, is_start))
                 break
             except ConflictError as error:
-                log.info("the broker's lease has changed, looking again", extra=fields(reason=str(error)))
+                log.info("broker lease changed during registration, retrying", extra=fields(reason=str(error)))
         if sessions_lost != self._sessions_lost:
             return False
         self._epoch = epoch
-        log.info("the broker is a member of the cluster", extra=fields(id=info.id, epoch=epoch))
+        log.info("joined the cluster", extra=fields(id=info.id, epoch=epoch))
         return True
 
-    def _leaving_in_sync_sets(self, me: BrokerId, expected: Sequence[Change]) -> Callable[[Draft], None]:
+    def _leaving_in_sync_sets(self, me: BrokerId, expected: Sequence[Change]) -> Callable[[MetadataDraft], None]:
         """This broker has lost records: others in sync go before it, and nobody knows what it had any more.
 
         This is committed before it comes back: what does not fit into one commit is made in parts, and between them it
         must not be elected for what it has lost.
         """
 
-        def decide(draft: Draft) -> None:
+        def decide(draft: MetadataDraft) -> None:
             former = draft.brokers.get(me)
             if former is None:
                 return
             draft.put_broker(replace(former, is_alive=False))
-            elections.welcome(draft, me, has_all=False, is_unclean=self._controller.is_unclean(draft))
+            elections.welcome(draft, me, has_all=False, is_unclean=self._metadata.is_unclean(draft))
             draft.conditions.extend(expected)
 
         return decide
 
-    def _coming(self, info: BrokerInfo, taken: Sequence[Change], is_start: bool) -> Callable[[Draft], int]:
-        def decide(draft: Draft) -> int:
+    def _coming(self, info: BrokerInfo, taken: Sequence[Change], is_start: bool) -> Callable[[MetadataDraft], int]:
+        def decide(draft: MetadataDraft) -> int:
             former = draft.brokers.get(info.id)
             epoch = 1 if former is None else former.epoch + 1
             draft.put_broker(replace(info, is_alive=True, epoch=epoch))
             # What was in the memory of a former process is gone, and that of this one is not.
-            keeps = self._controller.keeps(draft) if is_start else lambda topic: True
-            is_unclean = self._controller.is_unclean(draft)
+            keeps = self._metadata.keeps(draft) if is_start else lambda topic: True
+            is_unclean = self._metadata.is_unclean(draft)
             elections.welcome(draft, info.id, has_all=True, is_unclean=is_unclean, keeps=keeps)
             draft.beside.extend(taken)
             return epoch
@@ -218,14 +238,14 @@ class Membership:
             if name not in names:
                 is_over.set()
 
-        log.info("another process holds the broker's lease, waiting for it to end", extra=fields(id=self._info.id))
+        log.info("another process holds this broker's lease, waiting for it to expire", extra=fields(id=self._info.id))
         unwatch = self._coordination.watch_children(nodes.LEASES, look)
         try:
             async with asyncio.timeout(_WAIT_FACTOR * self._lease_ms / 1000):
                 await is_over.wait()
         except TimeoutError:
-            other = self._controller.image.brokers.get(self._info.id)
-            where = "" if other is None else f" at {other.host}:{other.port}"
+            other = self._metadata.image.brokers.get(self._info.id)
+            where = "" if other is None else f" at {Address(other.host, other.port)}"
             raise ConfigError(
                 f"broker.id = {self._info.id}: another broker of this cluster{where} runs under that number"
             ) from None

@@ -1,8 +1,7 @@
 """The metadata image: everything the cluster knows, as one immutable value.
 
-A new image replaces the old one at every change; whoever holds an image holds a consistent picture for as
-long as it likes. `version` rises with every image and is what answers made from one are cached by; it counts
-from the start of the process and means nothing to another one.
+Every change makes a new image; whoever holds an image has a consistent picture. `version` is that of the coordination
+tree's clock, the same on all brokers, and the key by which responses made from an image are cached.
 """
 
 from __future__ import annotations
@@ -10,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
+from penstock.config.address import Address
+from penstock.config.topic import SHARED_STORAGE, STORAGE_SETTING
 from penstock.config.view import VIEW_OF_SETTING
 from penstock.ids import BrokerId, TopicId
 
@@ -21,19 +22,31 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
 
 
+DEFAULT_DATABASE = "default"
+"""The group of the database in `sql.url`: it is always there, and not in the metadata."""
+
 NO_LEADER = BrokerId(-1)
-"""Nobody who is in sync is alive; Kafka's number for it."""
+"""The leader of a partition none of whose in-sync replicas is alive; Kafka's number for it."""
 
 
 def _nothing() -> Mapping[Any, Any]:
     return MappingProxyType({})
 
 
+class ListenerEndpoint(NamedTuple):
+    """Where others reach one listener of a broker."""
+
+    listener: str
+    host: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """One broker and the address that clients are told."""
+    """One broker, and where clients and other brokers reach it."""
 
     id: BrokerId
+    # The endpoint of its first listener. Brokers of versions without named listeners register, and read, this alone.
     host: str
     port: int
     rack: str | None = None
@@ -42,6 +55,59 @@ class BrokerInfo:
     """Rises with every start of the broker."""
     away_since_ms: int | None = None
     """When a controller found it gone, in wall time; None while it is alive, and until that is noted."""
+    endpoints: tuple[ListenerEndpoint, ...] = ()
+    """All its listeners, the first one first; none in the registration of an older version."""
+    inter_broker_listener: str | None = None
+    """The listener that other brokers use; None if it is alone, or of an older version."""
+    has_shared_storage: bool = False
+    """Whether it reaches the storage that brokers share, and can lead what is in it."""
+    database_key: str = ""
+    """The fingerprint of its key to the passwords of database groups. Without a key it leads only what is in the
+    default one.
+    """
+
+    @property
+    def has_database_key(self) -> bool:
+        return bool(self.database_key)
+
+    def endpoint(self, listener: str) -> Address | None:
+        """Where others reach it through the listener of this name; None if it has none."""
+        if not self.endpoints:
+            return Address(self.host, self.port)
+        for name, host, port in self.endpoints:
+            if name == listener:
+                return Address(host, port)
+        return None
+
+    @property
+    def inter_broker_endpoint(self) -> Address:
+        """Where other brokers reach it."""
+        found = None if self.inter_broker_listener is None else self.endpoint(self.inter_broker_listener)
+        return found or Address(self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseServer:
+    """One database server of a group."""
+
+    address: str
+    """Its text form with options and without the password."""
+    secret: str = field(default="", repr=False)
+    """The password, encrypted; empty if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseGroupInfo:
+    """A primary and its replicas, which the database keeps equal. See `docs/internals/database-groups.md`."""
+
+    name: str
+    servers: tuple[DatabaseServer, ...]
+    primary: int = 0
+    """The place in `servers` of the one that takes writes."""
+    generation: int = 0
+    """How often another server has become the primary."""
+    is_draining: bool = False
+    """Whether its partitions are to be moved to other groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +123,15 @@ class PartitionImage:
     # While the partition moves: which of the replicas are new, and which will go.
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
+    database: str = DEFAULT_DATABASE
+    """In shared storage: the database group that has its records."""
+    database_to: str | None = None
+    """The group that its records are being moved to."""
+
+    @property
+    def needs_database_key(self) -> bool:
+        """Whether only a broker with the key to passwords of database groups can lead it."""
+        return self.database != DEFAULT_DATABASE or self.database_to not in (None, DEFAULT_DATABASE)
 
     @property
     def is_moving(self) -> bool:
@@ -68,6 +143,10 @@ class PartitionImage:
         return (
             tuple(broker for broker in self.replicas if broker not in self.removing) if self.removing else self.replicas
         )
+
+    def handed_to(self, broker: BrokerId) -> PartitionImage:
+        """The partition in shared storage, led by another broker: nothing has to be copied."""
+        return replace(self, leader=broker, leader_epoch=self.leader_epoch + 1, replicas=(broker,), in_sync=(broker,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +163,11 @@ class TopicImage:
     @property
     def replication_factor(self) -> int:
         return len(self.partitions[0].target) if self.partitions else 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is in storage that all brokers reach: each partition is on the broker that leads it alone."""
+        return self.overrides.get(STORAGE_SETTING) == SHARED_STORAGE
 
     @property
     def view_of(self) -> str | None:
@@ -108,6 +192,8 @@ class MetadataImage:
     settings_by_broker: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=_nothing)
     # Settings of groups, whether they exist or not; one without settings is not in here.
     settings_by_group: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
+    # Database groups by name, without the default one.
+    databases: Mapping[str, DatabaseGroupInfo] = field(default_factory=_nothing)
     # Rises with every election of a controller.
     controller_epoch: int = 0
 

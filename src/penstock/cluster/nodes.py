@@ -3,12 +3,21 @@
     /cluster                  {"cluster_id": "…"}
     /controller               {"broker": 1, "epoch": 3}      who was elected last
     /brokers/<id>             {"alive": true, "epoch": 5, "host": "…", "port": 9092, "rack": null}
-                              and of a broker that is gone also: "away_since_ms": 1700000000000
+                              and "endpoints": [{"listener": "PLAINTEXT", "host": "…", "port": 9092}, …],
+                              in a cluster: "inter_broker_listener": "INTER_BROKER",
+                              of a broker that reaches the shared storage: "shared_storage": true,
+                              if it has the key to passwords of database groups, its fingerprint: "database_key": "…",
+                              and of a broker that is gone: "away_since_ms": 1700000000000
     /leases/broker-<id>       {"folder": "…", "start": "…"}  leased; by whose data folder it is held, since which start
     /leases/controller        {"folder": "…", "start": "…"}  leased
     /topics/<name>            {"id": "…", "internal": false, "overrides": {…}, "partitions": [
                                  {"in_sync": [0], "leader": 0, "leader_epoch": 0, "replicas": [0]}, …]}
-                              and of a partition that moves also: "adding": [1], "removing": [0]
+                              and of a partition that moves also: "adding": [1], "removing": [0],
+                              of one in another database group than "default": "database": "orders",
+                              and while it moves to another one: "database_to": "billing"
+    /databases/<group>        {"draining": false, "generation": 0, "primary": 0, "servers": [
+                                 {"address": "mysql://user@host:3306/db", "secret": "…"}, …]}
+    /databases/<group>/…      leased; which of its servers answer. For people and other programs: no broker reads them
     /settings/default         {"log.retention.ms": "…"}      every broker
     /settings/broker-<id>     {"penstock.draining": "true"}  one broker
     /settings/group-<name>    {"penstock.paused": "true"}    one group; its name is written as in a URL
@@ -22,12 +31,21 @@ A value that does not parse is a `CoordinationError` that names the node, never 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
-from penstock.cluster.metadata import BrokerInfo, PartitionImage, TopicImage
+from penstock.cluster.metadata import (
+    DEFAULT_DATABASE,
+    BrokerInfo,
+    DatabaseGroupInfo,
+    DatabaseServer,
+    ListenerEndpoint,
+    PartitionImage,
+    TopicImage,
+)
 from penstock.errors import CoordinationError
 from penstock.ids import BrokerId, TopicId
 
@@ -39,6 +57,7 @@ BROKERS = "/brokers"
 LEASES = "/leases"
 CONTROLLER_LEASE = "/leases/controller"
 TOPICS = "/topics"
+DATABASES = "/databases"
 SETTINGS = "/settings"
 DEFAULT_SETTINGS = "/settings/default"
 PRODUCER_IDS = "/producer-ids"
@@ -46,6 +65,8 @@ PRODUCER_IDS = "/producer-ids"
 BROKER_LEASE_PREFIX = "broker-"
 _BROKER_SETTINGS = "/settings/broker-"
 _GROUP_SETTINGS = "/settings/group-"
+_NO_PARTITIONS = b"[]}"
+"""How the node of a topic without partitions ends."""
 
 
 def broker_path(broker: BrokerId) -> str:
@@ -77,6 +98,15 @@ def topic_of(path: str) -> str:
 
 def topic_path(name: str) -> str:
     return f"{TOPICS}/{name}"
+
+
+def database_path(group: str) -> str:
+    return f"{DATABASES}/{group}"
+
+
+def database_of(path: str) -> str:
+    """The database group that a node below `/databases` describes."""
+    return path.removeprefix(f"{DATABASES}/")
 
 
 def settings_path(broker: BrokerId | None) -> str:
@@ -138,12 +168,23 @@ def encode_broker(broker: BrokerInfo) -> bytes:
     }
     if broker.away_since_ms is not None:
         fields["away_since_ms"] = broker.away_since_ms
+    if broker.endpoints:
+        fields["endpoints"] = [
+            {"listener": listener, "host": host, "port": port} for listener, host, port in broker.endpoints
+        ]
+    if broker.inter_broker_listener is not None:
+        fields["inter_broker_listener"] = broker.inter_broker_listener
+    if broker.has_shared_storage:
+        fields["shared_storage"] = True
+    if broker.database_key:
+        fields["database_key"] = broker.database_key
     return _encode(fields)
 
 
 def decode_broker(broker: BrokerId, value: bytes) -> BrokerInfo:
     def build(fields: dict[str, Any]) -> BrokerInfo:
         rack, away_since_ms = fields["rack"], fields.get("away_since_ms")
+        inter_broker = fields.get("inter_broker_listener")
         return BrokerInfo(
             broker,
             _text(fields["host"]),
@@ -152,20 +193,47 @@ def decode_broker(broker: BrokerId, value: bytes) -> BrokerInfo:
             bool(fields.get("alive", True)),
             _number(fields.get("epoch", 0)),
             None if away_since_ms is None else _number(away_since_ms),
+            tuple(
+                ListenerEndpoint(_text(each["listener"]), _text(each["host"]), _number(each["port"]))
+                for each in fields.get("endpoints", ())
+            ),
+            None if inter_broker is None else _text(inter_broker),
+            bool(fields.get("shared_storage", False)),
+            _text(fields.get("database_key", "")),
         )
 
     return _decode(broker_path(broker), value, build)
 
 
 def encode_topic(topic: TopicImage) -> bytes:
-    return _encode(
-        {
-            "id": str(topic.id),
-            "internal": topic.is_internal,
-            "overrides": dict(topic.overrides),
-            "partitions": [_partition_fields(partition) for partition in topic.partitions],
-        }
-    )
+    fields = {
+        "id": str(topic.id),
+        "internal": topic.is_internal,
+        "overrides": dict(topic.overrides),
+        "partitions": [],
+    }
+    # A topic may have thousands of partitions, of which most say the same: each text is made once. And a thread that
+    # does this lets others run in between, which one call of the encoder for all of them would not.
+    texts: dict[object, bytes] = {}
+    partitions = []
+    for each in topic.partitions:
+        said = (
+            each.leader,
+            each.leader_epoch,
+            each.replicas,
+            each.in_sync,
+            each.adding,
+            each.removing,
+            each.database,
+            each.database_to,
+        )
+        text = texts.get(said)
+        if text is None:
+            text = texts[said] = _encode(_partition_fields(each))
+        partitions.append(text)
+    head = _encode(fields)
+    assert head.endswith(_NO_PARTITIONS)
+    return b"".join((head.removesuffix(_NO_PARTITIONS), b"[", b",".join(partitions), b"]}"))
 
 
 def _partition_fields(partition: PartitionImage) -> dict[str, Any]:
@@ -179,11 +247,25 @@ def _partition_fields(partition: PartitionImage) -> dict[str, Any]:
         fields["adding"] = partition.adding
     if partition.removing:
         fields["removing"] = partition.removing
+    if partition.database != DEFAULT_DATABASE:
+        fields["database"] = partition.database
+    if partition.database_to is not None:
+        fields["database_to"] = partition.database_to
     return fields
 
 
 def decode_topic(name: str, value: bytes) -> TopicImage:
     def build(fields: dict[str, Any]) -> TopicImage:
+        known: dict[tuple[Any, ...], tuple[BrokerId, ...]] = {}
+
+        def broker_ids(values: Any) -> tuple[BrokerId, ...]:
+            """The same brokers are the same tuple: a topic may have thousands of partitions."""
+            key = *values, *map(type, values)  # true is not 1
+            found = known.get(key)
+            if found is None:
+                found = known[key] = _broker_ids(values)
+            return found
+
         return TopicImage(
             name=name,
             id=TopicId(fields["id"]),
@@ -192,10 +274,12 @@ def decode_topic(name: str, value: bytes) -> TopicImage:
                     index=index,
                     leader=BrokerId(_number(partition["leader"])),
                     leader_epoch=_number(partition["leader_epoch"]),
-                    replicas=_broker_ids(partition["replicas"]),
-                    in_sync=_broker_ids(partition["in_sync"]),
-                    adding=_broker_ids(partition.get("adding", ())),
-                    removing=_broker_ids(partition.get("removing", ())),
+                    replicas=broker_ids(partition["replicas"]),
+                    in_sync=broker_ids(partition["in_sync"]),
+                    adding=broker_ids(partition.get("adding", ())),
+                    removing=broker_ids(partition.get("removing", ())),
+                    database=sys.intern(_text(partition.get("database", DEFAULT_DATABASE))),
+                    database_to=_optional_text(partition.get("database_to")),
                 )
                 for index, partition in enumerate(fields["partitions"])
             ),
@@ -204,6 +288,33 @@ def decode_topic(name: str, value: bytes) -> TopicImage:
         )
 
     return _decode(topic_path(name), value, build)
+
+
+def encode_database(group: DatabaseGroupInfo) -> bytes:
+    return _encode(
+        {
+            "draining": group.is_draining,
+            "generation": group.generation,
+            "primary": group.primary,
+            "servers": [{"address": server.address, "secret": server.secret} for server in group.servers],
+        }
+    )
+
+
+def decode_database(name: str, value: bytes) -> DatabaseGroupInfo:
+    def build(fields: dict[str, Any]) -> DatabaseGroupInfo:
+        group = DatabaseGroupInfo(
+            name,
+            tuple(DatabaseServer(_text(each["address"]), _text(each["secret"])) for each in fields["servers"]),
+            _number(fields["primary"]),
+            _number(fields["generation"]),
+            bool(fields["draining"]),
+        )
+        if not 0 <= group.primary < len(group.servers):
+            raise ValueError(f"there is no server {group.primary}")
+        return group
+
+    return _decode(database_path(name), value, build)
 
 
 def encode_settings(settings: Mapping[str, str]) -> bytes:
@@ -240,6 +351,10 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else _text(value)
 
 
 def _number(value: Any) -> int:

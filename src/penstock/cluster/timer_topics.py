@@ -1,7 +1,7 @@
-"""Topics that show what waits in another topic: `__timers.orders` by due time, `__timer-ids.orders` by timer id.
+"""Timer topics show the delayed records of another topic: `__timers.orders` by due time, `__timer-ids.orders` by id.
 
-Pure. They are in no image and have no log: every topic has both, with its partitions and leaders, for those who ask by
-name. Their ids are made from the topic's, so every broker knows them. `docs/delay.md` says what is read from them.
+Pure. They are in no image and have no log. Every topic has both, with its partitions and leaders, for clients that ask
+by name. Their ids follow from the topic's, so every broker knows them. `docs/delay.md` says what is read from them.
 """
 
 from __future__ import annotations

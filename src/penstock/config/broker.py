@@ -15,9 +15,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from penstock.config.address import Address, parse_address, parse_public_address
+from penstock.config.address import Address, parse_address
 from penstock.config.cluster import ClusterSettings
+from penstock.config.listeners import (
+    INTER_BROKER,
+    ListenerSettings,
+    NamedAddresses,
+    parse_advertised,
+    parse_listen,
+    parse_listener_name,
+    resolve_listeners,
+)
 from penstock.config.setting import INT_MAX, Kind, Setting, meaning
+from penstock.config.sql import SqlSettings
 
 
 def _path(text: str) -> Path:
@@ -34,15 +44,28 @@ class BrokerSettings:
         default=1,
         metadata=meaning("Number of this broker; clients see it as the node id.", low=0, high=INT_MAX),
     )
-    listen: Address = field(
-        default=Address("127.0.0.1", 9092),
-        metadata=meaning("HOST:PORT on which Kafka clients are served; port 0 takes a free one.", make=parse_address),
+    listen: NamedAddresses = field(
+        default=parse_listen("127.0.0.1:9092"),
+        metadata=meaning(
+            "HOST:PORT on which Kafka clients are served, or several listeners as NAME://HOST:PORT,NAME://HOST:PORT; "
+            "port 0 takes a free one.",
+            make=parse_listen,
+        ),
     )
-    advertised: Address | None = field(
+    advertised: NamedAddresses | None = field(
         default=None,
         metadata=meaning(
-            "HOST:PORT that clients are told to connect to; empty means the one in listen.",
-            make=parse_public_address,
+            "HOST:PORT, or NAME://HOST:PORT for each listener, that others are told to connect to; "
+            "empty means what listen has.",
+            make=parse_advertised,
+        ),
+    )
+    inter_broker_listener: str = field(
+        default=INTER_BROKER,
+        metadata=meaning(
+            "Name of the listener that brokers of a cluster use among themselves; one named INTER_BROKER is opened on "
+            "a free port if listen does not have it.",
+            make=parse_listener_name,
         ),
     )
     http: Address = field(
@@ -52,22 +75,21 @@ class BrokerSettings:
         ),
     )
     data: Path = field(
-        default=Path("data"), metadata=meaning("Folder that holds everything the broker keeps.", make=_path)
+        default=Path("data"), metadata=meaning("Folder for everything that the broker stores.", make=_path)
     )
     auto_create_topics: bool = field(
         default=True,
-        metadata=meaning("Whether a topic that a client asks for and allows to be created is created."),
+        metadata=meaning("Whether the broker creates a missing topic that a client asks for, if the client allows it."),
     )
     default_partitions: int = field(
-        default=1, metadata=meaning("Partitions of a topic created without saying how many.", high=INT_MAX)
+        default=1,
+        metadata=meaning("Partitions of a topic that is created without a number of partitions.", high=INT_MAX),
     )
     default_replication_factor: int = field(
-        default=1, metadata=meaning("Replicas of a topic created without saying how many.", high=2**15 - 1)
+        default=1, metadata=meaning("Replicas of a topic that is created without a replication factor.", high=2**15 - 1)
     )
     delete_topics: bool = field(default=True, metadata=meaning("Whether clients may delete topics."))
-    rack: str | None = field(
-        default=None, metadata=meaning("Name of the rack or zone this broker stands in; empty for none.")
-    )
+    rack: str | None = field(default=None, metadata=meaning("Rack or zone of this broker; empty for none."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +100,14 @@ class Limits:
         default=104_857_600,
         metadata=meaning("Largest request, in bytes; a longer one closes the connection.", low=1024, high=INT_MAX),
     )
-    connections: int = field(default=10_000, metadata=meaning("Connections served at once."))
-    connections_per_host: int = field(default=10_000, metadata=meaning("Connections served at once from one address."))
+    connections: int = field(default=10_000, metadata=meaning("Open connections of each listener."))
+    connections_per_host: int = field(
+        default=10_000, metadata=meaning("Open connections of each listener from one address.")
+    )
     other_request_bytes: int = field(
         default=8_388_608,
         metadata=meaning(
-            "Largest request other than Produce, in bytes: in memory it takes many times its size.",
+            "Largest request other than Produce, in bytes; decoded it takes many times its size.",
             low=1024,
             high=INT_MAX,
         ),
@@ -91,17 +115,15 @@ class Limits:
     in_flight_requests: int = field(
         default=10_000,
         metadata=meaning(
-            "Requests being handled at once over all connections, parked fetches apart; a connection has one at a time."
+            "Requests in progress over all connections, parked fetches apart; a connection has one at a time."
         ),
     )
     in_flight_bytes: int = field(
         default=268_435_456,
-        metadata=meaning("Bytes of unanswered requests held for all connections together.", low=1024),
+        metadata=meaning("Bytes of unanswered requests, over all connections.", low=1024),
     )
-    parked_fetches: int = field(
-        default=20_000, metadata=meaning("Fetches waiting for data at once; one more is answered empty.")
-    )
-    open_files: int = field(default=4096, metadata=meaning("Segment files held open at once.", low=16))
+    parked_fetches: int = field(default=20_000, metadata=meaning("Parked fetches; one more is answered empty."))
+    open_files: int = field(default=4096, metadata=meaning("Open segment files.", low=16))
     partitions_per_topic: int = field(default=10_000, metadata=meaning("Partitions of one topic.", high=INT_MAX))
     partitions: int = field(default=100_000, metadata=meaning("Partitions of all topics together.", high=INT_MAX))
     producers_per_partition: int = field(
@@ -109,42 +131,76 @@ class Limits:
         metadata=meaning("Idempotent producers remembered by one partition; the one silent for longest is forgotten."),
     )
     idle_connection_ms: int = field(
-        default=600_000, metadata=meaning("Milliseconds of silence after which a connection is closed.")
+        default=600_000, metadata=meaning("Milliseconds after which an idle connection is closed.")
     )
     fetch_bytes: int = field(
         default=57_671_680,
+        metadata=meaning("Largest Fetch response, in bytes, whatever the client asks for.", low=1024, high=INT_MAX),
+    )
+    request_entries: int = field(
+        default=100_000,
         metadata=meaning(
-            "Largest answer to one fetch, in bytes, whatever the client asks for.", low=1024, high=INT_MAX
+            "Topics, partitions, groups and other entries that one request may name, over all its lists; a request "
+            "with more closes the connection.",
+            low=1000,
+            high=INT_MAX,
+        ),
+    )
+    in_flight_entries: int = field(
+        default=500_000,
+        metadata=meaning(
+            "Entries of requests larger than 16 KiB that are being handled, over all connections; further requests "
+            "wait.",
+            low=1000,
+        ),
+    )
+    answer_entries: int = field(
+        default=400_000,
+        metadata=meaning("Entries that one answer may list; one that would have more closes the connection.", low=1000),
+    )
+    long_answers: int = field(
+        default=2, metadata=meaning("Answers of more than 1000 entries that are being made at once; others wait.")
+    )
+    unpacked_batch_bytes: int = field(
+        default=67_108_864,
+        metadata=meaning(
+            "Bytes that the records of one produced batch may take when they are decompressed.", low=1024, high=INT_MAX
+        ),
+    )
+    inspected_records: int = field(
+        default=100_000,
+        metadata=meaning(
+            "Records of one produced batch that may have to be looked at one by one, for their keys or for delays."
         ),
     )
     topics_per_request: int = field(default=10_000, metadata=meaning("Topics that one request may name."))
     views_per_topic: int = field(default=1000, metadata=meaning("Views of one topic."))
+    partition_series: int = field(
+        default=2000,
+        metadata=meaning("Partitions of a broker that have series of their own on /metrics.", low=0),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """[log]: how the logs on disk are looked after."""
 
-    retention_check_ms: int = field(
-        default=300_000, metadata=meaning("Milliseconds between two looks for segments to delete.")
-    )
-    compaction_check_ms: int = field(
-        default=15_000, metadata=meaning("Milliseconds between two looks for logs to compact.")
-    )
+    retention_check_ms: int = field(default=300_000, metadata=meaning("Milliseconds between two retention runs."))
+    compaction_check_ms: int = field(default=15_000, metadata=meaning("Milliseconds between two compaction runs."))
     checkpoint_ms: int = field(
         default=60_000,
-        metadata=meaning("Milliseconds between two notes of how far each log is safely on disk."),
+        metadata=meaning("Milliseconds between two checkpoints of how far each log is on disk."),
     )
     recovery_bytes: int = field(
         default=67_108_864,
-        metadata=meaning("Bytes of a log after which it is noted what makes reading them again unnecessary.", low=1),
+        metadata=meaning("Bytes of a log between two snapshots that recovery can start from.", low=1),
     )
     flush_threads: int = field(default=2, metadata=meaning("Threads that force logs to disk.", high=256))
     read_threads: int = field(default=4, metadata=meaning("Threads that read what is not in the page cache.", high=256))
     unflushed_bytes: int = field(
         default=0,
         metadata=meaning(
-            "Bytes of all logs not yet handed to the disk before writers have to wait; 0 goes by the memory there is.",
+            "Bytes of all logs not yet on disk at which producers have to wait; 0 derives it from the memory size.",
             low=0,
         ),
     )
@@ -154,11 +210,11 @@ class LogSettings:
     )
     compaction_memory_bytes: int = field(
         default=134_217_728,
-        metadata=meaning("Bytes that the table of keys may take while a log is compacted.", low=1_048_576),
+        metadata=meaning("Bytes for the table of keys while a log is compacted.", low=1_048_576),
     )
     tag_index_bytes: int = field(
         default=67_108_864,
-        metadata=meaning("Bytes in memory for what is known of the tags in all logs.", low=1_048_576),
+        metadata=meaning("Bytes of memory for the tag indexes of all logs.", low=1_048_576),
     )
     stray_keep_ms: int = field(
         default=600_000,
@@ -189,7 +245,7 @@ class GroupSettings:
     consumer_session_timeout_ms: int = field(
         default=45_000,
         metadata=meaning(
-            "Milliseconds without a heartbeat after which a member of the new protocol is out.", high=INT_MAX
+            "Milliseconds without a heartbeat after which a member of the new protocol is removed.", high=INT_MAX
         ),
     )
     consumer_heartbeat_interval_ms: int = field(
@@ -199,18 +255,18 @@ class GroupSettings:
     consumer_assignors: tuple[str, ...] = field(
         default=("uniform", "range"),
         metadata=meaning(
-            "Assignors that members of the new protocol may ask for; the first is used if nobody asks.",
+            "Assignors that members of the new protocol may ask for; the first is the default.",
             choices=("uniform", "range"),
         ),
     )
     subscription_pattern_length: int = field(
-        default=512, metadata=meaning("Characters of an expression that a member finds topics by.")
+        default=512, metadata=meaning("Longest subscription pattern, in characters.")
     )
     max_members: int = field(default=10_000, metadata=meaning("Members of one group."))
     group_bytes: int = field(
         default=6_291_456,
         metadata=meaning(
-            "Bytes that the members of one group may say of themselves, and bytes of a leader's plan for them.",
+            "Bytes of member metadata of one group, and bytes of an assignment by its leader.",
             low=1024,
             # Both go into one record, with the names of up to max_members.
             high=7_340_032,
@@ -223,9 +279,7 @@ class GroupSettings:
     groups_with_settings: int = field(
         default=10_000, metadata=meaning("Groups that may have settings of their own, all partitions together.")
     )
-    lag_series: int = field(
-        default=10_000, metadata=meaning("Partitions of groups of which /metrics shows the lag.", low=0)
-    )
+    lag_series: int = field(default=10_000, metadata=meaning("Partitions of groups whose lag /metrics shows.", low=0))
     offset_metadata_bytes: int = field(
         default=4096, metadata=meaning("Characters of metadata that may be stored with a committed offset.", low=0)
     )
@@ -233,7 +287,7 @@ class GroupSettings:
         default=604_800_000, metadata=meaning("Milliseconds that offsets outlive the last member of their group.")
     )
     offsets_check_ms: int = field(
-        default=600_000, metadata=meaning("Milliseconds between two looks for offsets that are void.")
+        default=600_000, metadata=meaning("Milliseconds between two runs that remove expired offsets.")
     )
 
 
@@ -245,16 +299,16 @@ class TransactionSettings:
         default=16, metadata=meaning("Partitions of the internal topic that holds transactional ids.", high=INT_MAX)
     )
     max_timeout_ms: int = field(
-        default=900_000, metadata=meaning("Longest time that a producer may ask for its transactions.", high=INT_MAX)
+        default=900_000, metadata=meaning("Longest transaction timeout that a producer may ask for.", high=INT_MAX)
     )
     id_expiry_ms: int = field(
         default=604_800_000,
-        metadata=meaning("Milliseconds after which a transactional id that is not used is forgotten."),
+        metadata=meaning("Milliseconds after which an unused transactional id is forgotten."),
     )
     marker_wait_ms: int = field(
         default=5_000,
         metadata=meaning(
-            "Milliseconds that a request waits at most for the end of a transaction to be written.", low=0
+            "Longest time, in milliseconds, that a request waits for the markers of a transaction.", low=0
         ),
     )
     ids_per_partition: int = field(
@@ -271,11 +325,11 @@ class LoggingSettings:
 
     level: str = field(
         default="info",
-        metadata=meaning("Least severe level that is written.", choices=("debug", "info", "warning", "error")),
+        metadata=meaning("Least severe level that is logged.", choices=("debug", "info", "warning", "error")),
     )
     format: str = field(
         default="text",
-        metadata=meaning("One line a message for people, or one JSON object a line.", choices=("text", "json")),
+        metadata=meaning("text: one line per message; json: one JSON object per line.", choices=("text", "json")),
     )
 
 
@@ -293,12 +347,32 @@ class Config:
     groups: GroupSettings = GroupSettings()
     transactions: TransactionSettings = TransactionSettings()
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    sql: SqlSettings = field(default_factory=SqlSettings)
     topic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     logging: LoggingSettings = LoggingSettings()
 
+    def listeners(self) -> tuple[ListenerSettings, ...]:
+        """All listeners that the broker opens; raises ConfigError if the settings contradict each other."""
+        broker = self.broker
+        return resolve_listeners(
+            broker.listen, broker.advertised, broker.inter_broker_listener, in_cluster=self.in_cluster
+        )
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether other brokers may share this broker's coordination tree."""
+        return self.cluster.coordinator is not None or self.sql.is_set
+
 
 Section = (
-    BrokerSettings | Limits | LogSettings | GroupSettings | TransactionSettings | ClusterSettings | LoggingSettings
+    BrokerSettings
+    | Limits
+    | LogSettings
+    | GroupSettings
+    | TransactionSettings
+    | ClusterSettings
+    | SqlSettings
+    | LoggingSettings
 )
 
 SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
@@ -309,6 +383,7 @@ SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
         "groups": GroupSettings,
         "transactions": TransactionSettings,
         "cluster": ClusterSettings,
+        "sql": SqlSettings,
         "logging": LoggingSettings,
     }
 )

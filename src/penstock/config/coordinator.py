@@ -17,7 +17,7 @@ _ALLOWED = (
 )
 
 
-class Coordinator(NamedTuple):
+class CoordinatorAddress(NamedTuple):
     """The servers of an ensemble, and the path below which the cluster's tree is."""
 
     servers: str
@@ -27,7 +27,7 @@ class Coordinator(NamedTuple):
         return f"{_SCHEME}{self.servers}{self.chroot}"
 
 
-def parse_coordinator(text: str) -> Coordinator:
+def parse_coordinator(text: str) -> CoordinatorAddress:
     """Raises ValueError with the allowed spelling."""
     servers, slash, path = text.strip().removeprefix(_SCHEME).partition("/")
     chroot = slash + path
@@ -45,4 +45,4 @@ def parse_coordinator(text: str) -> Coordinator:
         raise ValueError(_ALLOWED) from None
     if any(address.port == 0 for address in addresses):
         raise ValueError(_ALLOWED)
-    return Coordinator(",".join(str(address) for address in addresses), chroot)
+    return CoordinatorAddress(",".join(str(address) for address in addresses), chroot)

@@ -14,6 +14,9 @@ CLIENT = "client"
 EARLIEST = "earliest"
 LATEST = "latest"
 
+RESET_MARK = "penstock-reset"
+"""The metadata of every partition of an offset commit that is meant as a reset: brokers fence the group's members."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:

@@ -2,6 +2,7 @@
 
 Rules:
 - Later sources win: file, then environment, then flags.
+- A broker that has only a database stores topics there: `penstock.storage` follows from `sql.url` if it is not set.
 - What is not known is refused, wherever it stands, with its source and the nearest known name.
 - The environment is handed in; the only input read here is the file.
 
@@ -18,15 +19,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from penstock.config.address import is_wildcard
 from penstock.config.broker import BROKER_SETTINGS, SECTIONS, Config
 from penstock.config.setting import Kind, Setting, nearest
-from penstock.config.topic import TOPIC_SETTINGS, topic_config, topic_setting
+from penstock.config.topic import SHARED_STORAGE, STORAGE_SETTING, TOPIC_SETTINGS, topic_config, topic_setting
 from penstock.errors import ConfigError
 
 PREFIX = "PENSTOCK_"
+DATABASE_SERVERS_VARIABLE = "PENSTOCK_DATABASE_SERVERS"
 # Variables that belong to the client commands; a broker started from the same shell leaves them alone.
-CLIENT_VARIABLES = frozenset({"PENSTOCK_BOOTSTRAP"})
+CLIENT_VARIABLES = frozenset({"PENSTOCK_BOOTSTRAP", DATABASE_SERVERS_VARIABLE})
 DEFAULT = "default"
 
 
@@ -63,11 +64,17 @@ def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) ->
         )
         for section, settings in SECTIONS.items()
     }
+    origins = {key: one.origin for key, one in given.items()}
+    database = next((key for key in ("sql.url", "sql.url_file") if values.get(key) is not None), None)
+    if database and values.get("cluster.coordinator") is None and STORAGE_SETTING not in topic:
+        topic[STORAGE_SETTING], origins[f"topic.{STORAGE_SETTING}"] = (
+            SHARED_STORAGE,
+            f"{database} ({origins[database]})",
+        )
     config = Config(topic=MappingProxyType(topic), **sections)
     _check_together(config)
     keys = (*BROKER_SETTINGS, *(f"topic.{name}" for name in TOPIC_SETTINGS))
-    origins = {key: given[key].origin if key in given else DEFAULT for key in keys}
-    return Loaded(config=config, origins=MappingProxyType(origins))
+    return Loaded(config=config, origins=MappingProxyType({key: origins.get(key, DEFAULT) for key in keys}))
 
 
 def variable_of(key: str) -> str:
@@ -78,12 +85,12 @@ def variable_of(key: str) -> str:
 def _check_together(config: Config) -> None:
     """What no single key can tell."""
     topic_config(config.topic)
+    config.listeners()
+    if config.sql.url is not None and config.sql.url_file is not None:
+        raise ConfigError("sql.url and sql.url_file are both set: allowed is one of them")
+    if config.topic.get(STORAGE_SETTING) == SHARED_STORAGE and not config.sql.is_set:
+        raise ConfigError(f"topic.{STORAGE_SETTING} = '{SHARED_STORAGE}': needs a database, set sql.url")
     broker, limits = config.broker, config.limits
-    if is_wildcard(broker.listen) and broker.advertised is None:
-        raise ConfigError(
-            f"broker.listen = '{broker.listen}' takes connections on every interface: "
-            "set broker.advertised to the HOST:PORT that clients shall use"
-        )
     if broker.default_partitions > limits.partitions_per_topic:
         raise ConfigError(
             f"broker.default_partitions = '{broker.default_partitions}': allowed is at most "
@@ -185,7 +192,8 @@ def _text(setting: Setting, value: object, origin: str) -> str:
         Kind.LIST: "a string or a list of strings",
     }
     wanted = noun.get(setting.kind, "a number" if setting.kind is Kind.DOUBLE else "a whole number")
-    raise ConfigError(f"{origin}: {setting.name} = {value!r}: has the wrong type, allowed is {wanted}")
+    shown = "(hidden)" if setting.is_secret else repr(value)
+    raise ConfigError(f"{origin}: {setting.name} = {shown}: has the wrong type, allowed is {wanted}")
 
 
 def _toml(file: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ the retired partition itself is gone: producers that have not looked at the meta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from penstock.errors import ConfigError
 
@@ -37,6 +37,18 @@ def parse_retired(items: Iterable[str]) -> Mapping[int, int]:
 def spell_retired(successors: Mapping[int, int]) -> str:
     """The text that `parse_retired` reads, item by item."""
     return ",".join(f"{retired}:{successors[retired]}" for retired in sorted(successors))
+
+
+def check_tail(count: int, retired: Collection[int]) -> None:
+    """ConfigError unless the retired partitions are the last ones of a topic of `count`, and not all."""
+    if len(retired) >= count:
+        raise ConfigError("one partition has to remain")
+    if sorted(retired) != list(range(count - len(retired), count)):
+        listed = ", ".join(map(str, sorted(retired)))
+        raise ConfigError(
+            f"only the last partitions can be retired, and {listed} of 0 to {count - 1} are not: "
+            "clients number partitions without gaps"
+        )
 
 
 def _is_index(text: str) -> bool:

@@ -21,6 +21,10 @@ from penstock.config.setting import LONG_MAX, Kind, Setting, nearest
 from penstock.config.view import VIEW_OF_SETTING, VIEW_SETTINGS, VIEW_TAGS_SETTING, check_tags
 from penstock.errors import ConfigError
 
+STORAGE_SETTING = "penstock.storage"
+SHARED_STORAGE = "sql"
+"""The storage that every broker reaches: a partition is on one broker at a time, and moves without its records."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
@@ -244,11 +248,12 @@ _SETTINGS = (
         doc="Whether a replica that is not in sync may lead when no other is left, losing records.",
     ),
     Setting(
-        name="penstock.storage",
+        name=STORAGE_SETTING,
         kind=Kind.STRING,
         default="segmented",
-        choices=("segmented", "memory"),
-        doc="Engine that keeps the topic: segmented writes log files, memory forgets everything at exit.",
+        choices=("segmented", "memory", SHARED_STORAGE),
+        doc="Engine that keeps the topic, from its creation on: segmented writes log files, memory forgets everything "
+        "at exit, sql keeps it in a database that all brokers share.",
     ),
     Setting(
         name=RETIRED_SETTING,
@@ -331,7 +336,7 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
 )
 
 _OWN_NAMES = {
-    "storage": "penstock.storage",
+    "storage": STORAGE_SETTING,
     "partitions_retired": RETIRED_SETTING,
     "delay_max_ms": DELAY_MAX.name,
     "delay_levels": DELAY_LEVELS.name,

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from penstock.delay.delay_headers import CANCEL, DELIVER_AT, SCHEDULE, TIMER_ID, may_have_delay_headers
 from penstock.delay.entries import NAMED, RECURS, pack
-from penstock.delay.indexfiles import HASH_BYTES
-from penstock.delay.wishes import CANCEL, DELIVER_AT, SCHEDULE, TIMER_ID, may_ask
+from penstock.delay.index_files import HASH_BYTES
 from penstock.durations import parse_duration
 from penstock.records.batch import HEADER_BYTES, BatchHeader
 from penstock.records.records import RecordView, encode_header, join_headers, put_content, walk, walk_headers
@@ -42,7 +42,7 @@ def changes(batch: memoryview, header: BatchHeader, position: int) -> Iterator[C
     for record in walk(block, header.record_count):
         content = block[record.content_at : record.end]
         flags, name = 0, None
-        if may_ask(content):
+        if may_have_delay_headers(content):
             headers = {bytes(found.name): found.value for found in walk_headers(block, record)}
             cancelled = headers.get(CANCEL)
             if cancelled is not None:

@@ -7,21 +7,21 @@ After a crash the index is as it was saved, and the companion is read on from th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from penstock.delay.contents import Change, Waits, changes, hash_of, name_in
-from penstock.delay.dueindex import DueIndex, InRuns
+from penstock.delay.control_batches import MOVED_BIT, NOTE_BIT, RESET_BIT, read_delivered, read_moved, read_reset
+from penstock.delay.due_index import DueIndex, InRuns, Moved
 from penstock.delay.entries import PLACE_BYTES, at_due, delayed_to, due_of, is_named, unpack
-from penstock.delay.indexfiles import SAVE_AFTER
-from penstock.delay.notes import MOVED_BIT, NOTE_BIT, read_delivered, read_moved
+from penstock.delay.index_files import SAVE_AFTER
+from penstock.errors import ApiError, Code
 from penstock.logs import fields
-from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
+from penstock.records.batch import BatchHeader
 from penstock.records.control import read_marker
-from penstock.storage.companions import content_of
-from penstock.storage.contract import Log, Piece, Slice
+from penstock.storage.contract import DamagedRange, Log, Piece, Slice
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ class Timers:
         """Everything of the companion below this offset is taken in."""
         self.open: dict[int, tuple[int, list[Change]]] = {}
         """Transactions whose end is not known: where each begins, and what it changes."""
+        self.damaged = 0
+        """Parts of the companion that could not be read."""
         self._read_bytes = 0
         """How much would have to be read again after a crash."""
         self._saved_ms: float | None = None
@@ -80,8 +82,22 @@ class Timers:
         if self.applied >= end_offset:
             return False
         start = max(self.applied, self.companion.start_offset)
-        found = await self.companion.read(start, _READ_BYTES, end_offset)
-        for batch, header, position in batches_in(found):
+        found = await self._read(start, end_offset)
+        if isinstance(found, DamagedRange):
+            self.applied = found.resumes_at
+            self.damaged += 1
+            logger.critical(
+                "delayed messages are lost: the place where they wait is damaged; what was delivered or cancelled there"
+                " may be delivered again",
+                extra=fields(
+                    log=str(self.companion.topic_partition),
+                    from_offset=found.first_offset,
+                    to_offset=found.resumes_at - 1,
+                    bytes=found.size,
+                ),
+            )
+            return True
+        for batch, header, position in found.batches():
             await self._take(batch, header, position)
             self.applied = header.next_offset
             self._read_bytes += header.size
@@ -126,7 +142,8 @@ class Timers:
             await self.index.save(self.applied, {producer: start for producer, (start, _) in self.open.items()})
         except OSError as error:
             logger.error(
-                "index of timers not saved", extra=fields(log=str(self.companion.topic_partition), error=str(error))
+                "could not save the timer index",
+                extra=fields(log=str(self.companion.topic_partition), error=str(error)),
             )
 
     async def _trim(self) -> None:
@@ -150,6 +167,8 @@ class Timers:
     async def _take(self, batch: memoryview, header: BatchHeader, position: int) -> None:
         if header.attributes & NOTE_BIT:
             await self._delivered(batch, header)
+        elif header.attributes & RESET_BIT:
+            await self._reset(batch, header)
         elif header.is_control:
             marker = read_marker(batch, header)
             _, held = self.open.pop(header.producer_id, (0, []))
@@ -167,14 +186,26 @@ class Timers:
         """Reads again what the transactions have sent that were open when the index was saved."""
         offset = max(self.companion.start_offset, min(start for start, _ in self.open.values()))
         while offset < self.applied:
-            found = await self.companion.read(offset, _READ_BYTES, self.applied)
+            found = await self._read(offset, self.applied)
+            if isinstance(found, DamagedRange):
+                offset = found.resumes_at  # said when it was taken in
+                continue
             if not found.size:
                 return
-            for batch, header, position in batches_in(found):
+            for batch, header, position in found.batches():
                 start, held = self.open.get(header.producer_id, (header.next_offset, []))
                 if header.is_transactional and not header.is_control and header.base_offset >= start:
                     held += changes(batch, header, position)
                 offset = header.next_offset
+
+    async def _read(self, offset: int, end_offset: int) -> Slice | DamagedRange:
+        """Batches of the companion, or what is damaged there."""
+        try:
+            return await self.companion.read(offset, _READ_BYTES, end_offset)
+        except ApiError as error:
+            if error.code is not Code.CORRUPT_MESSAGE:
+                raise
+            return self.companion.damage_at(offset) or DamagedRange(offset, offset + 1, 0)
 
     async def _change(self, found: Sequence[Change], not_before_ms: int) -> None:
         """Changes the index; nothing is due before a time."""
@@ -216,20 +247,21 @@ class Timers:
             recurring += self.index.passed(at_due(self.index.horizon_ms))
         recurring += self.index.passed(done.mark)
         again = [entry for entry in recurring if entry[:PLACE_BYTES] in done.again]
-        named = [entry for entry in again if is_named(entry)]
-        contents = dict(zip(named, await self.contents(named), strict=True))
+        hashes = await self._hashes(again)
         for entry in again:
-            content = contents.get(entry)
-            name = None if content is None else name_in(content)
-            self.index.add(delayed_to(entry, done.again[entry[:PLACE_BYTES]]), None if name is None else hash_of(name))
+            self.index.add(delayed_to(entry, done.again[entry[:PLACE_BYTES]]), hashes.get(entry))
 
+    async def _reset(self, batch: memoryview, header: BatchHeader) -> None:
+        reset = read_reset(batch, header)
+        hashes = await self._hashes(list(reset.moved))
+        moved = [Moved(entry, delayed_to(entry, due), hashes.get(entry)) for entry, due in reset.moved.items()]
+        await self._main.flush()
+        open_since = {producer: start for producer, (start, _) in self.open.items()}
+        await self.index.reset_mark(at_due(reset.now_ms), moved, header.next_offset, open_since)
+        self._read_bytes = 0
 
-def batches_in(found: Slice) -> Iterator[tuple[memoryview, BatchHeader, int]]:
-    """The batches of what was read, and where each lies in its file."""
-    for part in found.parts:
-        content = memoryview(content_of(part))
-        position, file_position = 0, found.position if isinstance(part, bytes) else part.position
-        while len(content) - position >= HEADER_BYTES:
-            header = read_header(content, position)
-            yield content[position : position + header.size], header, file_position + position
-            position += header.size
+    async def _hashes(self, entries: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The hashes of the timer ids of those that have one."""
+        named = [entry for entry in entries if is_named(entry)]
+        names = [None if content is None else name_in(content) for content in await self.contents(named)]
+        return {entry: hash_of(name) for entry, name in zip(named, names, strict=True) if name is not None}

@@ -74,6 +74,14 @@ class Wheel:
         self._turn()
         return due_of(self._current[self._at]) if self._at < len(self._current) else None
 
+    def oldest_due(self) -> int | None:
+        """When the oldest is due that is not passed, to the second for those that have not come yet."""
+        if self._takes:
+            return due_of(self._takes[0][0])
+        if self._at < len(self._current):
+            return due_of(self._current[self._at])
+        return min(self._slots) * _SECOND_MS if self._slots else None
+
     def take(self, until_ms: int, count: int, max_bytes: int = 1 << 62) -> list[bytes]:
         """At most `count` messages that are due at `until_ms` or before, in order; the mark goes with them.
 

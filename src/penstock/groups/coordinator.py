@@ -1,43 +1,51 @@
-"""The coordinator: the shell around the shards. It gives them their events in turn, appends and answers.
+"""The group coordinator: the shell around the shards. It passes them events one at a time, appends records and replies.
 
-Rule: an event's records are appended before anything of it is seen; durable state and replies follow the append. If
-that fails, those who would have been answered are told to try again.
+Rule: an event's records are appended before any of its effects is visible; durable state and replies follow the append.
+If the append fails, everybody who waits for a reply is told to retry.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from penstock.background_loop import shielded
 from penstock.clock import Clock
-from penstock.cluster.controller import Controller
+from penstock.cluster.decisions.retired_partitions import partitions_gone
+from penstock.cluster.decisions.settings import Replacement
+from penstock.cluster.decisions.topics import TopicCreation
 from penstock.cluster.metadata import OFFSETS_TOPIC, MetadataImage
-from penstock.cluster.retiring import partitions_gone
-from penstock.cluster.settings import Replacement
-from penstock.cluster.topics import NewTopic
+from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.config.broker import GroupSettings
 from penstock.config.group import CLIENT, group_config
 from penstock.errors import ApiError, Code, CoordinationError
+from penstock.groups.changes import Changes
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, MemberEpoch, Outcome, Sync, Synced
-from penstock.groups.execution import Execution, GroupCounts, answer
-from penstock.groups.initial import initial_offsets
-from penstock.groups.kinds import Group
+from penstock.groups.group_types import Group
+from penstock.groups.initial_offsets import initial_offsets
 from penstock.groups.offsets import Committed
+from penstock.groups.outcome_writer import GroupCounts, OutcomeWriter, answer
 from penstock.groups.pause import Pause
-from penstock.groups.records import decode
+from penstock.groups.records import decode, groups_named
 from penstock.groups.rules import GroupRules, OffsetRules
 from penstock.groups.shard import Shard
 from penstock.ids import TopicPartition
-from penstock.replication.marker import Marker
+from penstock.logs import fields
+from penstock.replication.damage_repair import DamageRepair
+from penstock.replication.lost_records import LostRange
 from penstock.replication.placement import partition_for
 from penstock.replication.replicas import Replicas
 from penstock.replication.shards import LoadedShard, Shards
-from penstock.replication.statelog import Transaction
+from penstock.replication.state_log import GuardedTransaction
+from penstock.replication.transaction_marker import TransactionMarker
+
+logger = logging.getLogger(__name__)
 
 _TOPIC_SETTINGS = {
     "cleanup.policy": "compact",
@@ -51,18 +59,31 @@ T = TypeVar("T")
 A = TypeVar("A", Joined, Synced)
 
 
+class LedShard(NamedTuple):
+    """A shard that is loaded here, and the leader epoch of its partition."""
+
+    epoch: int
+    committed: Mapping[str, Mapping[TopicPartition, Committed]]
+    """By group."""
+    groups: Mapping[str, Group]
+    """By name, without those that only have offsets."""
+
+
 class GroupCoordinator:
     """All groups of this broker."""
 
     def __init__(
         self,
-        controller: Controller,
+        metadata: MetadataChanges,
         replicas: Replicas,
         settings: GroupSettings,
         clock: Clock,
         new_member_id: Callable[[str], str],
+        repair: DamageRepair,
+        changes: Changes | None = None,
     ) -> None:
-        self._controller = controller
+        """`changes` is told of what happens in groups, of offsets, and of shards that are loaded."""
+        self._metadata = metadata
         self._replicas = replicas
         self._settings = settings
         self._group_rules = GroupRules(
@@ -84,20 +105,27 @@ class GroupCoordinator:
             max_groups=settings.groups_per_partition,
         )
         self._shards = Shards(
-            NewTopic(name=OFFSETS_TOPIC, partitions=settings.offsets_partitions, overrides=_TOPIC_SETTINGS),
-            controller,
+            TopicCreation(name=OFFSETS_TOPIC, partitions=settings.offsets_partitions, overrides=_TOPIC_SETTINGS),
+            metadata,
             replicas,
             clock,
-            make=lambda: Shard(self._group_rules, self._offset_rules, controller.image),
+            make=lambda: Shard(self._group_rules, self._offset_rules, metadata.image),
             load=self._load,
             lost=lambda shard: answer(shard.abandon(Code.NOT_COORDINATOR).replies),
             adopted=self._keep_time,
+            repair=repair,
         )
-        self._execution = Execution(self._shards.now_ms)
+        self._changes = changes
+        self._outcomes = OutcomeWriter(self._shards.now_ms, changes)
 
     @property
     def counts(self) -> GroupCounts:
-        return self._execution.counts
+        return self._outcomes.counts
+
+    @property
+    def lost_ranges(self) -> int:
+        """Damaged parts of the internal topic that shards were loaded without."""
+        return self._shards.lost_ranges
 
     @property
     def loading(self) -> int:
@@ -108,6 +136,20 @@ class GroupCoordinator:
         """The committed offsets of every group."""
         for loaded in self._shards:
             yield from loaded.state.offsets.committed.items()
+
+    def led_shards(self) -> dict[int, LedShard]:
+        """The shards that are loaded, by index."""
+        found = {}
+        for loaded in self._shards:
+            leadership = loaded.log.partition.leadership
+            if loaded.is_loaded and leadership is not None:
+                found[loaded.index] = LedShard(leadership.epoch, loaded.state.offsets.committed, loaded.state.groups)
+        return found
+
+    def index_of(self, group_id: str) -> int:
+        """The shard of a group; -1 as long as there are no shards."""
+        topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
+        return -1 if topic is None else partition_for(group_id, len(topic.partitions))
 
     async def start(self) -> None:
         """Loads the shards that this broker has."""
@@ -174,14 +216,16 @@ class GroupCoordinator:
         return await self._change(group_id, lambda shard, now_ms: shard.consumer_heartbeat(group_id, event, now_ms))
 
     async def leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> list[Code]:
-        return await self._change(group_id, lambda shard, now_ms: shard.leave(group_id, leavers, now_ms))
+        codes = await self._change(group_id, lambda shard, now_ms: shard.leave(group_id, leavers, now_ms))
+        self._mark_group(group_id)
+        return codes
 
     async def commit(
         self,
         group_id: str,
         member: MemberEpoch,
         offsets: Mapping[TopicPartition, Committed],
-        transaction: Transaction | None = None,
+        transaction: GuardedTransaction | None = None,
     ) -> tuple[Code | None, dict[TopicPartition, Code]]:
         """In a transaction, the offsets count once it is committed."""
 
@@ -212,12 +256,16 @@ class GroupCoordinator:
         """What a transactional commit has to bring along; see `Transaction.guard`."""
         return self._shards.at(at.partition).log.partition.log.producers.guard(producer_id)
 
-    async def end_transaction(self, at: TopicPartition, marker: Marker) -> None:
+    async def end_transaction(self, at: TopicPartition, marker: TransactionMarker) -> None:
         """Writes the end of a transaction that has committed offsets here, and lets them count or not."""
         loaded = self._shards.at(at.partition)
 
         async def work(shard: Shard) -> None:
             await marker.write_to(loaded.log.partition)
+            if self._changes is not None:
+                for group_id in shard.offsets.groups_of(marker.producer_id):
+                    for place in shard.offsets.pending(group_id):
+                        self._changes.mark_offset(group_id, place)
             shard.offsets.end_transaction(marker.producer_id, committed=marker.is_commit)
 
         await self._shards.change(loaded, work, "end of a transaction")
@@ -236,7 +284,7 @@ class GroupCoordinator:
         """Committed offsets, and the partitions whose offset a transaction may still change."""
         shard = (await self._shards.of(group_id)).state
         held, pending = shard.fetch(group_id, wanted), shard.offsets.pending(group_id)
-        settings = self._controller.image.settings_by_group.get(group_id)
+        settings = self._metadata.image.settings_by_group.get(group_id)
         policy = CLIENT if settings is None else group_config(settings).offset_initial
         if wanted is not None and policy != CLIENT:
             missing = [at for at, offset in held.items() if offset is None and at not in pending]
@@ -250,12 +298,12 @@ class GroupCoordinator:
         loaded = await self._shards.of(group_id)
         # A member whose session is over does not keep its group until the next look.
         look = self._shards.look_after(loaded, self._end_what_is_over)
-        await asyncio.shield(self._shards.spawn(look, f"look at {group_id}"))
+        await shielded(self._shards.spawn(look, f"look at {group_id}"))
         code = await self._change(group_id, lambda shard, now_ms: shard.delete_group(group_id))
-        if code in (Code.NONE, Code.GROUP_ID_NOT_FOUND) and group_id in self._controller.image.settings_by_group:
+        if code in (Code.NONE, Code.GROUP_ID_NOT_FOUND) and group_id in self._metadata.image.settings_by_group:
             # A group of which there are only settings is one too.
             try:
-                await self._controller.alter_group_settings({group_id: Replacement({})})
+                await self._metadata.alter_group_settings({group_id: Replacement({})})
             except CoordinationError as error:
                 raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
             return Code.NONE
@@ -280,23 +328,30 @@ class GroupCoordinator:
         except ApiError as error:
             if not answer.done():
                 return answer_type(code=error.code)
+        finally:
+            self._mark_group(group_id)
         return await answer
 
     async def _change(
         self,
         group_id: str,
         work: Callable[[Shard, int], tuple[T, Outcome]],
-        transaction: Transaction | None = None,
+        transaction: GuardedTransaction | None = None,
     ) -> T:
         """Does something to a group, in turn; raises ApiError if it could not be written."""
         loaded = await self._shards.of(group_id)
 
         async def change(shard: Shard) -> T:
             result, outcome = work(shard, self._shards.now_ms())
-            await self._execution.carry_out(loaded, outcome, transaction)
+            await self._outcomes.write(loaded, outcome, transaction)
             return result
 
         return await self._shards.change(loaded, change, f"change of {group_id}")
+
+    def _mark_group(self, group_id: str) -> None:
+        """Something has happened in a group, whether there are records of it or not."""
+        if self._changes is not None:
+            self._changes.mark_groups([group_id])
 
     def _keep_time(self) -> None:
         self._shards.every(
@@ -307,23 +362,25 @@ class GroupCoordinator:
     async def _take_settings(self, group_id: str) -> None:
         """Whatever they are by now: who comes later looks at the same image."""
         for loaded in self._shards:
-            if loaded.index == self._index_of(group_id):
+            if loaded.index == self.index_of(group_id):
                 async with loaded.turn:
-                    settings = self._controller.image.settings_by_group.get(group_id, {})
+                    settings = self._metadata.image.settings_by_group.get(group_id, {})
                     pause = Pause.of_settings(settings)
-                    await self._execution.carry_out(loaded, loaded.state.pause(group_id, pause, self._shards.now_ms()))
-
-    def _index_of(self, group_id: str) -> int:
-        """The shard of a group, if there are shards."""
-        topic = self._controller.image.topics.get(OFFSETS_TOPIC)
-        return -1 if topic is None else partition_for(group_id, len(topic.partitions))
+                    outcome = loaded.state.pause(group_id, pause, self._shards.now_ms())
+                    self._mark_group(group_id)
+                    await self._outcomes.write(loaded, outcome)
 
     async def _load(self, loaded: LoadedShard[Shard]) -> None:
         shard = loaded.state
-        for group_id, settings in self._controller.image.settings_by_group.items():
-            if loaded.index == self._index_of(group_id):
+        for group_id, settings in self._metadata.image.settings_by_group.items():
+            if loaded.index == self.index_of(group_id):
                 shard.pause(group_id, Pause.of_settings(settings), self._shards.now_ms())
+        is_whole = True
         async for batch in loaded.log.replay():
+            if isinstance(batch, LostRange):
+                is_whole = False
+                self._shards.report_lost(loaded, batch, groups_named(batch.keys))
+                continue
             if batch.header.is_control:
                 if (is_commit := batch.is_commit) is not None:
                     shard.offsets.end_transaction(batch.header.producer_id, committed=is_commit)
@@ -332,34 +389,51 @@ class GroupCoordinator:
                 change = decode(record)
                 if change is not None:
                     shard.apply(change, self._shards.now_ms(), batch.pending_for)
+        if not is_whole:
+            _forget_unended(loaded)
         resumed = shard.loaded(self._shards.now_ms())
         loaded.is_loaded = True
+        if self._changes is not None:
+            self._changes.mark_loaded()
         try:
-            await self._execution.carry_out(loaded, resumed)
+            await self._outcomes.write(loaded, resumed)
             # A topic may have been deleted just before a crash; one of the same name must not find its offsets.
-            await self._execution.carry_out(loaded, shard.forget_partitions(self._is_unknown))
+            await self._outcomes.write(loaded, shard.forget_partitions(self._is_unknown))
         except ApiError:
             return  # said where it happened; expiry tries again
 
     def _is_unknown(self, at: TopicPartition) -> bool:
-        topic = self._controller.image.seen(at.topic)
+        topic = self._metadata.image.seen(at.topic)
         return topic is None or at.partition >= len(topic.partitions)
 
     async def _forget(self, gone: frozenset[TopicPartition]) -> None:
         for loaded in self._shards:
             async with loaded.turn:
-                await self._execution.carry_out(loaded, loaded.state.forget_partitions(gone.__contains__))
+                await self._outcomes.write(loaded, loaded.state.forget_partitions(gone.__contains__))
 
     async def _end_what_is_over(self, loaded: LoadedShard[Shard]) -> None:
-        for outcome in loaded.state.tick(self._shards.now_ms()):
+        for group_id, outcome in loaded.state.tick(self._shards.now_ms()).items():
+            self._mark_group(group_id)
             try:
-                await self._execution.carry_out(loaded, outcome)
+                await self._outcomes.write(loaded, outcome)
             except ApiError:
                 continue  # said where it happened; what is over stays over
 
     async def _expire(self, loaded: LoadedShard[Shard]) -> None:
-        await self._execution.carry_out(loaded, loaded.state.forget_partitions(self._is_unknown))
-        await self._execution.carry_out(loaded, loaded.state.expire(self._shards.now_ms()))
+        await self._outcomes.write(loaded, loaded.state.forget_partitions(self._is_unknown))
+        await self._outcomes.write(loaded, loaded.state.expire(self._shards.now_ms()))
+
+
+def _forget_unended(loaded: LoadedShard[Shard]) -> None:
+    """The end of a transaction may be lost: offsets that wait for one that is not open would wait for ever."""
+    offsets, producers = loaded.state.offsets, loaded.log.partition.log.producers
+    for producer_id in offsets.producers:
+        if not producers.is_open(producer_id):
+            logger.critical(
+                "the end of a transaction is lost: offsets that were committed in it do not count",
+                extra=fields(producer_id=producer_id, groups=", ".join(sorted(offsets.groups_of(producer_id)))),
+            )
+            offsets.end_transaction(producer_id, committed=False)
 
 
 def _commit_initial(

@@ -1,4 +1,4 @@
-"""What happens to a group, and what its machine answers: plain values, so that a story of them can be written down."""
+"""Events of a group and their outcomes: plain values, so that scenarios can be written as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.groups.classic.members import Protocol, size_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A member wants to be in; `token` names the request that is answered when the rebalance is complete."""
+    """A JoinGroup; `token` identifies the request that is answered when the rebalance is complete."""
 
     token: object
     member_id: str
@@ -52,7 +52,7 @@ class Heartbeat:
 
 
 class MemberEpoch(NamedTuple):
-    """For whom somebody commits."""
+    """The member, and its epoch, for which an offset commit is made."""
 
     member_id: str
     instance_id: str | None

@@ -1,4 +1,4 @@
-"""How far a group has come in each partition."""
+"""Committed offsets, and their records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Committed(NamedTuple):
 
 
 class OffsetRecord(NamedTuple):
-    """A commit, or with None its removal, as it is written to the log."""
+    """A commit, or with None its deletion, as it is written to the log."""
 
     group_id: str
     at: TopicPartition
@@ -29,6 +29,6 @@ class OffsetRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupTombstone:
-    """A group that is gone."""
+    """A deleted group."""
 
     group_id: str

@@ -1,7 +1,7 @@
-"""What is withheld from the members of a group whose consumption is paused.
+"""Pausing a group: partitions that are withheld from its members.
 
-A Fetch does not say for which group it is, so a pause works at the assignment: the plan is the leader's, and each
-member is handed its part of it without the partitions that are paused. `docs/groups.md` says what follows from that.
+A Fetch does not name its group, so a pause works on assignments: each member gets its assignment without the paused
+partitions. `docs/internals/groups.md` says what follows from that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing, some topics, or everything."""
+    """What is paused: nothing, some topics, or everything."""
 
     is_all: bool = False
     topics: frozenset[str] = frozenset()

@@ -1,17 +1,18 @@
-"""The durable changes of groups as records of the internal topic, in Kafka's own format.
+"""Durable changes of groups as records of the internal topic, in Kafka's format.
 
-Kafka's format, so that tools which read `__consumer_offsets` (lag monitors, consoles) understand it.
+Tools that read `__consumer_offsets` (lag monitors, consoles) understand it.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Iterable
 from functools import lru_cache
 
 from penstock.errors import ProtocolError
-from penstock.groups.classic.generation import GroupRecord
-from penstock.groups.classic.members import Member, Protocol
+from penstock.groups.classic.generation import GenerationRecord
+from penstock.groups.classic.members import ClassicMember, Protocol
 from penstock.groups.consumer import formats as consumer_formats
 from penstock.groups.consumer.records import ConsumerRecord
 from penstock.groups.offsets import Committed, GroupTombstone, OffsetRecord
@@ -29,7 +30,7 @@ from penstock.protocol.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from penstock.replication.statelog import StateRecord
+from penstock.replication.state_log import StateRecord
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def encode(record: Record) -> StateRecord:
 
 
 def decode(record: StateRecord) -> Record | None:
-    """The change behind a record; None for a kind that is not known here, which is left alone."""
+    """The change in a record; None for an unknown kind, which is left alone."""
     try:
         kind = GROUP_RECORDS.get(int.from_bytes(record.key[:2], "big", signed=True))
         if kind is OFFSET_COMMIT:
@@ -73,6 +74,12 @@ def decode(record: StateRecord) -> Record | None:
     except ProtocolError as error:
         logger.error("record of the internal topic not understood", extra=fields(error=str(error)))
         return None
+
+
+def groups_named(keys: Iterable[bytes]) -> set[str]:
+    """The groups that keys of records name; unknown keys are left out."""
+    records = [decode(StateRecord(key, None)) for key in keys]
+    return {record.group_id for record in records if record is not None}
 
 
 @lru_cache(_PREFIXES_KEPT)
@@ -97,7 +104,7 @@ def _committed(data: bytes) -> Committed:
     return Committed(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)
 
 
-def _group(record: GroupRecord) -> bytes:
+def _group(record: GenerationRecord) -> bytes:
     protocol = record.protocol or ""
     value = GroupMetadataValue(
         protocol_type=record.protocol_type,
@@ -125,9 +132,9 @@ def _group(record: GroupRecord) -> bytes:
     return GROUP_METADATA.value.encode(value, _TAGGED_GROUP_VERSION if has_tags else None)
 
 
-def _group_record(group_id: str, data: bytes) -> GroupRecord:
+def _group_record(group_id: str, data: bytes) -> GenerationRecord:
     value = GROUP_METADATA.value.decode(data)
-    return GroupRecord(
+    return GenerationRecord(
         group_id=group_id,
         protocol_type=value.protocol_type,
         generation=value.generation,
@@ -137,7 +144,7 @@ def _group_record(group_id: str, data: bytes) -> GroupRecord:
         withheld=Pause.of_names(value.withheld_topics),
         is_reset=value.is_reset,
         members=tuple(
-            Member(
+            ClassicMember(
                 member_id=member.member_id,
                 instance_id=member.group_instance_id,
                 client_id=member.client_id,

@@ -1,22 +1,21 @@
-"""Setting a group's offsets while its members run: the mark that asks for it, and the guard that follows it.
+"""Resetting a group's offsets while its members run: the mark that requests it, and the guard after it.
 
-A member that was put out may come back as nobody in particular and commit its old positions, which an empty group would
-take. So nobody may commit for a while, unless he asks for a reset himself.
+A fenced member could commit its old positions as an anonymous client, which an empty group would accept. So the
+coordinator refuses anonymous commits for a while, unless they are resets themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.config.group import RESET_MARK
 from penstock.errors import ApiError, Code
 
-RESET_MARK = "penstock-reset"
-"""The metadata of every partition of a commit that is meant as a reset."""
 GUARD_MS = 60_000
 
 
 def asks_for_reset(metadata: Iterable[str]) -> bool:
-    """Whether a commit of nobody is a reset; ApiError if it says both."""
+    """Whether an anonymous commit is a reset; ApiError if only some of its partitions carry the mark."""
     # confluent-kafka sends the byte that ends a text in C along with it.
     marks = {text.rstrip("\0") == RESET_MARK for text in metadata}
     if len(marks) > 1:
@@ -25,7 +24,7 @@ def asks_for_reset(metadata: Iterable[str]) -> bool:
 
 
 class ResetGuard:
-    """Whether the members that a reset has put out may still come back as nobody."""
+    """Whether anonymous commits are refused because members may still commit positions from before a reset."""
 
     __slots__ = ("_until_ms", "_was_reset")
 

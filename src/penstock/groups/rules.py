@@ -1,4 +1,4 @@
-"""What groups and their offsets go by: the same for all groups of a broker."""
+"""Limits and timeouts of groups and offsets, the same for all groups of a broker."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.errors import Code
-from penstock.groups.classic.members import Member
+from penstock.groups.classic.members import ClassicMember
 from penstock.groups.classic.roster import Roster
 from penstock.groups.events import Join
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRules:
-    """Sessions, and how large a group gets."""
+    """Session timeouts and sizes of groups."""
 
     min_session_timeout_ms: int
     max_session_timeout_ms: int
@@ -33,8 +33,8 @@ class GroupRules:
     max_pattern_length: int = 512
     """Of an expression that topics are found by."""
 
-    def new_member(self, event: Join, member_id: str, now_ms: int) -> Member:
-        return Member(
+    def new_member(self, event: Join, member_id: str, now_ms: int) -> ClassicMember:
+        return ClassicMember(
             member_id=member_id,
             instance_id=event.instance_id,
             client_id=event.client_id,
@@ -63,7 +63,7 @@ class GroupRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRules:
-    """Offsets, and how many groups there are to keep them for."""
+    """Expiry of offsets, and the number of groups."""
 
     max_metadata_bytes: int
     retention_ms: int

@@ -1,6 +1,6 @@
 """The groups of one partition of the internal topic: their membership and their offsets.
 
-Pure: every method takes the time and gives an `Outcome`; state that must survive changes only in `apply`.
+Pure: every method takes the time and returns an `Outcome`; durable state changes only in `apply`.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from collections.abc import Callable, Iterable, Mapping
 
 from penstock.cluster.metadata import MetadataImage
 from penstock.errors import ApiError, Code
-from penstock.groups import bridge, kinds
-from penstock.groups.classic.generation import Generation, GroupRecord
+from penstock.groups import group_types
+from penstock.groups.classic.generation import Generation, GenerationRecord
 from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.consumer import classic_protocol
 from penstock.groups.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.records import ConsumerRecord, EpochRecord, is_removal
-from penstock.groups.entry import enter
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, MemberEpoch, Outcome, Sync, Synced
-from penstock.groups.kinds import Group
-from penstock.groups.ledger import Ledger
+from penstock.groups.group_creation import create_or_upgrade
+from penstock.groups.group_types import Group
+from penstock.groups.offset_store import OffsetStore
 from penstock.groups.offsets import Committed, GroupTombstone, OffsetRecord
 from penstock.groups.pause import NOT_PAUSED, Pause
 from penstock.groups.rules import GroupRules, OffsetRules
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.consumer_protocol import PROTOCOL_TYPE
 
-Record = GroupRecord | ConsumerRecord | OffsetRecord | GroupTombstone
+Record = GenerationRecord | ConsumerRecord | OffsetRecord | GroupTombstone
 
 
 class Shard:
@@ -38,7 +39,7 @@ class Shard:
         self.image = image
         """The topics as they are; its owner brings a new one when they change."""
         self.groups: dict[str, Group] = {}
-        self.offsets = Ledger(offset_rules)
+        self.offsets = OffsetStore(offset_rules)
         self._timers: list[tuple[int, str]] = []
         """When to look at which group, a heap; an entry counts if `_timed` agrees with it."""
         self._timed: dict[str, int] = {}
@@ -52,7 +53,7 @@ class Shard:
                 self.offsets.apply(record)
             else:
                 self.offsets.apply_pending(pending_for, record)
-        elif isinstance(record, GroupRecord):
+        elif isinstance(record, GenerationRecord):
             group = self._group(record.group_id)
             group.apply(record, now_ms)
             self._set_timer(group)
@@ -75,7 +76,7 @@ class Shard:
         outcome = Outcome()
         for record in records:
             group = self.groups.get(record.group_id)
-            if isinstance(record, GroupRecord) and isinstance(group, ClassicGroup):
+            if isinstance(record, GenerationRecord) and isinstance(group, ClassicGroup):
                 outcome = group.not_written(now_ms)
                 self._set_timer(group)
         return outcome
@@ -84,7 +85,7 @@ class Shard:
         outcome = Outcome()
         known = self.groups.get(group_id)
         if isinstance(known, ConsumerGroup) and known.members:
-            outcome = bridge.join(known, event, self._group_rules, self.image, now_ms)
+            outcome = classic_protocol.join(known, event, self._group_rules, self.image, now_ms)
             self._set_timer(known)
             return outcome
         if (known is None or isinstance(known, ConsumerGroup)) and event.member_id:
@@ -112,7 +113,9 @@ class Shard:
             return answered
         if not self._has_room_for(group_id):
             raise ApiError(Code.GROUP_MAX_SIZE_REACHED, "There are too many groups.")
-        return enter(group, self._new_consumer_group(group_id), event, self._group_rules, self.image, now_ms)
+        return create_or_upgrade(
+            group, self._new_consumer_group(group_id), event, self._group_rules, self.image, now_ms
+        )
 
     def sync(self, group_id: str, event: Sync, now_ms: int) -> Outcome:
         group = self.groups.get(group_id)
@@ -121,7 +124,7 @@ class Shard:
             outcome.reply(event.token, Synced(code=Code.UNKNOWN_MEMBER_ID))
             return outcome
         if isinstance(group, ConsumerGroup):
-            outcome = bridge.sync(group, event, self.image, now_ms)
+            outcome = classic_protocol.sync(group, event, self.image, now_ms)
             self._set_timer(group)
             return outcome
         return group.sync(event, now_ms)
@@ -129,7 +132,7 @@ class Shard:
     def heartbeat(self, group_id: str, event: Heartbeat, now_ms: int) -> Code:
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            code = bridge.heartbeat(group, event, now_ms)
+            code = classic_protocol.heartbeat(group, event, now_ms)
             self._set_timer(group)
             return code
         return Code.UNKNOWN_MEMBER_ID if group is None else group.heartbeat(event, now_ms)
@@ -139,7 +142,7 @@ class Shard:
         if group is None:
             return [Code.UNKNOWN_MEMBER_ID] * len(leavers), Outcome()
         if isinstance(group, ConsumerGroup):
-            return bridge.leave(group, leavers, self.image, now_ms)
+            return classic_protocol.leave(group, leavers, self.image, now_ms)
         codes, outcome = group.leave(leavers, now_ms)
         self._tidy(group)
         return codes, outcome
@@ -160,7 +163,7 @@ class Shard:
             return refusal, {}, outcome
         group = self.groups.get(group_id)
         if group is not None:
-            kinds.heard(group, member.member_id, now_ms)
+            group_types.heard(group, member.member_id, now_ms)
         codes, records = self.offsets.admit(group_id, offsets)
         outcome.records += records
         return None, codes, outcome
@@ -217,11 +220,11 @@ class Shard:
         outcome = Outcome()
         if group is None and group_id not in self.offsets:
             return Code.GROUP_ID_NOT_FOUND, outcome
-        if group is not None and not kinds.is_empty(group):
+        if group is not None and not group_types.is_empty(group):
             return Code.NON_EMPTY_GROUP, outcome
         outcome.records += self.offsets.removals(group_id)
         if group is not None:
-            outcome.records += kinds.removal(group)
+            outcome.records += group_types.removal(group)
         return Code.NONE, outcome
 
     def delete_offsets(
@@ -233,10 +236,10 @@ class Shard:
         group = self.groups.get(group_id)
         if group is None and group_id not in self.offsets:
             return Code.GROUP_ID_NOT_FOUND, codes, outcome
-        if group is not None and group.members and kinds.protocol_type(group) != PROTOCOL_TYPE:
+        if group is not None and group.members and group_types.protocol_type(group) != PROTOCOL_TYPE:
             return Code.NON_EMPTY_GROUP, codes, outcome
         held = self.offsets.of(group_id)
-        subscribed = frozenset() if group is None else kinds.subscribed(group, self.image)
+        subscribed = frozenset() if group is None else group_types.subscribed(group, self.image)
         for at in dict.fromkeys(wanted):
             if subscribed is None or at.topic in subscribed:
                 codes[at] = Code.GROUP_SUBSCRIBED_TO_TOPIC
@@ -258,15 +261,15 @@ class Shard:
             expired = self._void(group_id, group, now_ms)
             outcome.records += [OffsetRecord(group_id, at, None) for at in expired]
             is_all = len(expired) == len(self.offsets.of(group_id)) and not self.offsets.pending(group_id)
-            if group is not None and kinds.is_idle(group) and is_all:
-                outcome.records += kinds.removal(group)
+            if group is not None and group_types.is_idle(group) and is_all:
+                outcome.records += group_types.removal(group)
         return outcome
 
     def is_due(self, now_ms: int) -> bool:
         """Whether `tick` may have something to do."""
         return bool(self._timers) and self._timers[0][0] <= now_ms
 
-    def tick(self, now_ms: int) -> list[Outcome]:
+    def tick(self, now_ms: int) -> dict[str, Outcome]:
         """What ends by the clock, an outcome for each group it ends something in."""
         due = []
         while self._timers and self._timers[0][0] <= now_ms:
@@ -274,14 +277,14 @@ class Shard:
             if self._timed.get(group_id) == at_ms:
                 del self._timed[group_id]
                 due.append(group_id)
-        outcomes = []
+        outcomes = {}
         for group_id in due:
             group = self.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
-                outcomes.append(group.tick(self.image, now_ms))
+                outcomes[group_id] = group.tick(self.image, now_ms)
                 self._set_timer(group)
             elif group is not None:
-                outcomes.append(group.tick(now_ms))
+                outcomes[group_id] = group.tick(now_ms)
                 self._tidy(group)
         return outcomes
 
@@ -331,7 +334,7 @@ class Shard:
             self._set_timer(group)
 
     def _set_timer(self, group: Group) -> None:
-        due_ms = kinds.due_ms(group)
+        due_ms = group_types.due_ms(group)
         if due_ms is not None and due_ms < self._timed.get(group.group_id, 1 << 63):
             self._timed[group.group_id] = due_ms
             heapq.heappush(self._timers, (due_ms, group.group_id))
@@ -340,19 +343,19 @@ class Shard:
         group = self.groups.get(group_id)
         if not self._has_room_for(group_id):
             return Code.INVALID_COMMIT_OFFSET_SIZE
-        if member.epoch < 0 and (group is None or kinds.is_empty(group)):
+        if member.epoch < 0 and (group is None or group_types.is_empty(group)):
             # Somebody who has assigned himself his partitions, or an administrator; or one that a reset has put out.
             return Code.UNKNOWN_MEMBER_ID if group is not None and group.guard.is_on(now_ms) else None
         if group is None:
             return Code.UNKNOWN_MEMBER_ID if group_id in self.offsets else Code.GROUP_ID_NOT_FOUND
-        return kinds.commit_refusal(group, member, in_transaction=in_transaction)
+        return group_types.commit_refusal(group, member, in_transaction=in_transaction)
 
     def _void(self, group_id: str, group: Group | None, now_ms: int) -> list[TopicPartition]:
         """Offsets that nobody will come back for, also those of topics that a group has left behind."""
         subscribed: frozenset[str] | None = frozenset()
         since_ms = -1
-        if group is not None and kinds.is_empty(group):
-            since_ms = kinds.empty_since_ms(group)
+        if group is not None and group_types.is_empty(group):
+            since_ms = group_types.empty_since_ms(group)
         elif group is not None:
-            subscribed = kinds.subscribed(group, self.image) if kinds.has_settled(group) else None
+            subscribed = group_types.subscribed(group, self.image) if group_types.has_settled(group) else None
         return [] if subscribed is None else self.offsets.void(group_id, subscribed, since_ms, now_ms)

@@ -1,4 +1,4 @@
-"""A running group from the classic protocol to the new one and back: the records that make one of the other."""
+"""Converts a running group from the classic to the consumer protocol and back: the records of the conversion."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from penstock.cluster.metadata import MetadataImage
 from penstock.errors import ProtocolError
-from penstock.groups.classic.generation import GroupRecord
+from penstock.groups.classic.generation import GenerationRecord
 from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.classic.members import Member
+from penstock.groups.classic.members import ClassicMember
 from penstock.groups.classic.roster import Roster
 from penstock.groups.consumer.assignment import NOTHING, Assignment, by_topic, flat
 from penstock.groups.consumer.members import ClassicSide, ConsumerMember, Current
@@ -62,13 +62,13 @@ def to_consumer(group: ClassicGroup, image: MetadataImage) -> list[ConsumerRecor
     return records
 
 
-def to_classic(state: ConsumerState, image: MetadataImage, now_ms: int) -> GroupRecord:
-    """A group of classic members as a classic group: without a leader, which is to say that it needs a plan."""
+def to_classic(state: ConsumerState, image: MetadataImage, now_ms: int) -> GenerationRecord:
+    """A consumer group with only classic members as a classic group; it has no leader, so it rebalances."""
     members = []
     for member in state.members.values():
         assert member.classic is not None
         members.append(
-            Member(
+            ClassicMember(
                 member_id=member.member_id,
                 instance_id=member.instance_id,
                 client_id=member.client_id,
@@ -88,9 +88,9 @@ def to_classic(state: ConsumerState, image: MetadataImage, now_ms: int) -> Group
     )
 
 
-def empty_classic(state: ConsumerState, now_ms: int) -> GroupRecord:
-    """A classic group that goes on where a consumer group ended, without members."""
-    return GroupRecord(
+def empty_classic(state: ConsumerState, now_ms: int) -> GenerationRecord:
+    """A classic group without members in place of a consumer group that has ended."""
+    return GenerationRecord(
         group_id=state.group_id,
         protocol_type=PROTOCOL_TYPE,
         generation=state.epoch,
@@ -102,7 +102,7 @@ def empty_classic(state: ConsumerState, now_ms: int) -> GroupRecord:
 
 
 def to_bytes(assigned: Assignment, classic: ClassicSide, image: MetadataImage) -> bytes:
-    """An assignment as consumers of the classic protocol are told it, in the version that the member speaks."""
+    """An assignment in the encoding of the classic protocol, in the version that the member speaks."""
     version = peek_version(classic.protocols[0].metadata)
     topics = tuple(
         TopicPartition(topic=image.topic_names_by_id[topic_id], partitions=partitions)
@@ -114,7 +114,7 @@ def to_bytes(assigned: Assignment, classic: ClassicSide, image: MetadataImage) -
 
 
 def from_bytes(assignment: bytes, image: MetadataImage) -> Assignment:
-    """What a classic leader gave a member, as far as the topics still exist."""
+    """The assignment that a classic leader made for a member, without topics that no longer exist."""
     if not assignment:
         return NOTHING
     return from_names(ASSIGNMENT.decode(assignment).assigned_partitions, image)
@@ -124,7 +124,7 @@ def from_names(topics: tuple[TopicPartition, ...], image: MetadataImage) -> Assi
     return flat((image.topics[found.topic].id, found.partitions) for found in topics if found.topic in image.topics)
 
 
-def _described(member: Member, subscription: ConsumerProtocolSubscription) -> ConsumerMember:
+def _described(member: ClassicMember, subscription: ConsumerProtocolSubscription) -> ConsumerMember:
     return ConsumerMember(
         member_id=member.member_id,
         instance_id=member.instance_id,

@@ -1,1 +1,1 @@
-"""The only room with sockets: the listener, its connections, and their limits."""
+"""The only room with sockets: listeners, connections, frames, transport, and connections to other brokers."""

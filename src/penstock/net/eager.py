@@ -1,7 +1,7 @@
-"""Running a coroutine at once, and making a task of it only if it has to wait.
+"""Runs a coroutine at once, and makes a task of it only if it has to wait.
 
-Most requests never wait. A task for each would cost more than the request itself, and would run it one turn of the
-event loop later.
+Most requests never wait. A task for each would cost more than the request itself, and would run one turn of the event
+loop later.
 """
 
 from __future__ import annotations
@@ -24,35 +24,37 @@ def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T | 
     except StopIteration as done:
         result: T = done.value
         return result
-    return loop.create_task(_carry_on(work, waiting_for))
+    resumed = _resumed(work, waiting_for)
+    resumed.send(None)
+    return loop.create_task(resumed)
+
+
+async def _resumed(work: Coroutine[Any, Any, T], waiting_for: Any) -> T:
+    """A coroutine, because asyncio makes no task of a generator from Python 3.12 on."""
+    return await _carry_on(work, waiting_for)
 
 
 @types.coroutine
 def _carry_on(work: Coroutine[Any, Any, T], waiting_for: Any) -> Generator[Any, Any, T]:
-    """Hands what `work` waits for to the task around it, and what comes back to `work`."""
+    """Hands what `work` waits for to the task around it, then lets the task drive `work`."""
+    result: T
+    is_begun = False
     while True:
         try:
-            value = yield waiting_for
+            if not is_begun:
+                # `start` runs this up to here, so that a task that is cancelled before its first step cancels `work`:
+                # an error that is thrown into a coroutine that has not begun never gets inside.
+                is_begun = True
+                yield None
+            yield waiting_for
         except BaseException as error:
-            step = _thrower(work, error)
+            try:
+                waiting_for = work.throw(error)
+            except StopIteration as done:
+                result = done.value
+                break
         else:
-            step = _sender(work, value)
-        done, outcome = step
-        if done:
-            result: T = outcome
-            return result
-        waiting_for = outcome
-
-
-def _sender(work: Coroutine[Any, Any, T], value: Any) -> tuple[bool, Any]:
-    try:
-        return False, work.send(value)
-    except StopIteration as done:
-        return True, done.value
-
-
-def _thrower(work: Coroutine[Any, Any, T], error: BaseException) -> tuple[bool, Any]:
-    try:
-        return False, work.throw(error)
-    except StopIteration as done:
-        return True, done.value
+            # `await` would refuse a coroutine that has begun.
+            result = yield from work
+            break
+    return result

@@ -1,4 +1,4 @@
-"""Accepts connections, within limits, and looks after them."""
+"""Listening sockets: each accepts connections within limits, and closes those that are idle or stalled."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import asyncio
 import logging
 import socket
 from collections import Counter
+from collections.abc import Sequence
 
 from penstock.config.address import Address
 from penstock.config.broker import Limits
+from penstock.config.listeners import ListenerSettings
 from penstock.errors import ConfigError
 from penstock.logs import fields
 from penstock.net.buffers import Allowance
+from penstock.net.caller import Caller
 from penstock.net.connection import Connection, Handler
+from penstock.net.transport import SocketTransport
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +32,11 @@ _DRAIN_S = 2.0
 class Listener:
     """One listening socket and its connections."""
 
-    def __init__(self, address: Address, limits: Limits, handler: Handler) -> None:
-        self._address = address
+    def __init__(self, settings: ListenerSettings, limits: Limits, allowance: Allowance, handler: Handler) -> None:
+        self.settings = settings
         self._limits = limits
         self._handler = handler
-        self._allowance = Allowance(limits.in_flight_bytes)
+        self._allowance = allowance
         self._loop = asyncio.get_running_loop()
         self._sock: socket.socket | None = None
         self._connections: set[Connection] = set()
@@ -45,21 +49,18 @@ class Listener:
     def connections(self) -> int:
         return len(self._connections)
 
-    @property
-    def request_bytes_held(self) -> int:
-        return self._allowance.used
-
     def bind(self) -> Address:
         """Takes the address, so that a port in use is known before anything else is done."""
-        family = socket.AF_INET6 if ":" in self._address.host else socket.AF_INET
+        address = self.settings.address
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(self._address)
+            sock.bind(address)
             sock.setblocking(False)
         except OSError as error:
             sock.close()
-            raise ConfigError(f"broker.listen = '{self._address}' cannot be listened on: {error}") from error
+            raise ConfigError(f"broker.listen = '{self.settings}' cannot be listened on: {error}") from error
         self._sock = sock
         host, port = sock.getsockname()[:2]
         return Address(host, port)
@@ -103,7 +104,10 @@ class Listener:
             or self._by_host[host] >= self._limits.connections_per_host
         ):
             self.refused += 1
-            logger.warning("connection refused: too many", extra=fields(host=host, connections=self.connections))
+            logger.warning(
+                "connection refused: too many",
+                extra=fields(host=host, listener=self.settings.name, connections=self.connections),
+            )
             sock.close()
             return
         self.accepted += 1
@@ -113,8 +117,8 @@ class Listener:
         self._connections.add(
             Connection(
                 self._loop,
-                sock,
-                host,
+                SocketTransport(sock),
+                Caller(host, self.settings.name, is_inter_broker=self.settings.is_inter_broker),
                 self._handler,
                 self._allowance,
                 self._limits.frame_bytes,
@@ -136,3 +140,43 @@ class Listener:
         for connection in list(self._connections):
             connection.look_after(idle_before, stalled_before)
         self._keeper = self._loop.call_later(_LOOK_AFTER_S, self._look_after)
+
+
+class Listeners:
+    """All listeners of a broker.
+
+    Each has its own limit of connections: clients cannot take the places of the other brokers. The memory for large
+    requests is one for all.
+    """
+
+    def __init__(self, settings: Sequence[ListenerSettings], limits: Limits, handler: Handler) -> None:
+        self._allowance = Allowance(limits.in_flight_bytes)
+        self._listeners = [Listener(each, limits, self._allowance, handler) for each in settings]
+
+    @property
+    def connections(self) -> int:
+        return sum(listener.connections for listener in self._listeners)
+
+    @property
+    def accepted(self) -> int:
+        return sum(listener.accepted for listener in self._listeners)
+
+    @property
+    def refused(self) -> int:
+        return sum(listener.refused for listener in self._listeners)
+
+    @property
+    def request_bytes_held(self) -> int:
+        return self._allowance.used
+
+    def bind(self) -> list[tuple[ListenerSettings, Address]]:
+        """Takes all addresses; which each listener has got."""
+        return [(listener.settings, listener.bind()) for listener in self._listeners]
+
+    def start(self) -> None:
+        """Begins to accept."""
+        for listener in self._listeners:
+            listener.start()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(listener.close() for listener in self._listeners))

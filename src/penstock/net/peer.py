@@ -1,8 +1,8 @@
-"""A connection to another broker: one request at a time, answered before the next is sent.
+"""A connection to another broker: one request at a time; each is answered before the next is sent.
 
-A call that fails for whatever reason closes the connection; the next call opens another. Nothing from the other side is
-unbounded: an answer has a largest size, a call a longest time. An answer is received into the memory in which it is
-handed on: what a follower fetches is copied by the kernel alone.
+A call that fails closes the connection, and the next call opens another. Responses have a largest size and calls a
+longest time. A response is handed on in the memory into which it was received: the kernel alone copies what a follower
+fetches.
 """
 
 from __future__ import annotations
@@ -31,6 +31,14 @@ class Peer:
         self._link: _Link | None = None
         self._correlation_id = 0
         self._turn = asyncio.Lock()
+
+    def start_call(self, api_key: int, version: int, body: bytes, *, is_flexible: bool) -> asyncio.Task[memoryview]:
+        """`call` in a task of its own. Whoever waits for it may be cancelled in the moment in which it fails."""
+        call = self.call(api_key, version, body, is_flexible=is_flexible)
+        task = asyncio.get_running_loop().create_task(call)
+        # Asked for what went wrong also when nobody waits any more: else it would be logged as an error of ours.
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return task
 
     async def call(self, api_key: int, version: int, body: bytes, *, is_flexible: bool) -> memoryview:
         """The body of the answer; PeerError if there is none."""
@@ -76,7 +84,7 @@ class Peer:
             return answer[4:]
         tags, position = read_uvarint(answer, 4)
         if tags:
-            raise PeerError("an answer with header fields that nobody asked for")
+            raise PeerError("a response with unexpected header fields")
         return answer[position:]
 
     def _drop(self) -> None:

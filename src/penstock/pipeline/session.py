@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.extras import missing_extra
 from penstock.pipeline.failure import PipelineError
 from penstock.pipeline.java import bundled, java_home
 from penstock.pipeline.shipping import zipped
@@ -41,7 +42,7 @@ _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @dataclass(frozen=True, slots=True)
-class SparkWish:
+class SparkOptions:
     """What a user may say about Spark."""
 
     folder: Path
@@ -52,34 +53,34 @@ class SparkWish:
     """Spark's own, by its names; they go before ours."""
 
 
-def start(name: str, wish: SparkWish) -> SparkSession:
+def start(name: str, options: SparkOptions) -> SparkSession:
     """A session; its process ends with ours."""
     try:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
-    except ImportError:
-        raise PipelineError("the pipeline needs PySpark: pip install 'penstock[pipeline]'") from None
-    wish.folder.mkdir(parents=True, exist_ok=True)
-    is_local = wish.master.startswith("local")
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, "the pipeline") or error from None
+    options.folder.mkdir(parents=True, exist_ok=True)
+    is_local = options.master.startswith("local")
     # PySpark is told these by the environment, and by nothing else.
-    home = java_home(os.environ, wish.folder, bundled())
+    home = java_home(os.environ, options.folder, bundled())
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
-    if _PYTHON in wish.settings:
-        os.environ["PYSPARK_PYTHON"] = wish.settings[_PYTHON]
+    if _PYTHON in options.settings:
+        os.environ["PYSPARK_PYTHON"] = options.settings[_PYTHON]
     elif is_local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = _ALWAYS | (_ON_THIS_MACHINE | {"spark.local.dir": str(wish.folder)} if is_local else {})
+    settings = _ALWAYS | (_ON_THIS_MACHINE | {"spark.local.dir": str(options.folder)} if is_local else {})
     settings |= {
-        "spark.driver.memory": wish.memory,
-        "spark.sql.warehouse.dir": str(wish.folder / "warehouse"),
+        "spark.driver.memory": options.memory,
+        "spark.sql.warehouse.dir": str(options.folder / "warehouse"),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET.as_uri()}",
     }
-    builder = SparkSession.builder.appName(name).master(wish.master)
-    for key, value in (settings | dict(wish.settings)).items():
+    builder = SparkSession.builder.appName(name).master(options.master)
+    for key, value in (settings | dict(options.settings)).items():
         builder = builder.config(key, value)
     for logger in _TALKATIVE:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
@@ -89,5 +90,5 @@ def start(name: str, wish: SparkWish) -> SparkSession:
         # Java has said why, to standard error.
         raise PipelineError(f"Spark could not be started: {str(error).splitlines()[0]}") from None
     if not is_local:
-        session.sparkContext.addPyFile(str(zipped(wish.folder)))
+        session.sparkContext.addPyFile(str(zipped(options.folder)))
     return session

@@ -21,6 +21,7 @@ from penstock.errors import ProtocolError
 from penstock.protocol import decoding, encoding, fetch, header, produce
 from penstock.protocol.messages.api_versions import ApiVersion
 from penstock.protocol.schema import NEVER
+from penstock.protocol.steps import Steps
 
 _SIZE = struct.Struct(">i").pack
 
@@ -34,7 +35,7 @@ class Api:
     min_version: int
     max_version: int
     flexible_from: int
-    by_hand: Callable[[int, memoryview, int], Any] | None = None
+    by_hand: Callable[[int, memoryview, int, int], Any] | None = None
 
     def supports(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
@@ -62,7 +63,7 @@ def _described(key: int, name: str, versions: tuple[int, int], flexible_from: in
 
 PRODUCE = Api(0, "Produce", 0, 12, produce.FLEXIBLE_FROM, produce.decode_request)
 FETCH = Api(1, "Fetch", 4, 16, fetch.FLEXIBLE_FROM, fetch.decode_request)
-LIST_OFFSETS = _described(2, "ListOffsets", (1, 10), 6)
+LIST_OFFSETS = _described(2, "ListOffsets", (1, 11), 6)
 METADATA = _described(3, "Metadata", (0, 13), 9)
 OFFSET_COMMIT = _described(8, "OffsetCommit", (2, 10), 8)
 OFFSET_FETCH = _described(9, "OffsetFetch", (1, 10), 6)
@@ -94,6 +95,7 @@ INCREMENTAL_ALTER_CONFIGS = _described(44, "IncrementalAlterConfigs", (0, 1), 1)
 ALTER_PARTITION_REASSIGNMENTS = _described(45, "AlterPartitionReassignments", (0, 1), 0)
 LIST_PARTITION_REASSIGNMENTS = _described(46, "ListPartitionReassignments", (0, 0), 0)
 OFFSET_DELETE = _described(47, "OffsetDelete", (0, 0), NEVER)
+UPDATE_FEATURES = _described(57, "UpdateFeatures", (0, 2), 0)
 DESCRIBE_CLUSTER = _described(60, "DescribeCluster", (0, 2), 0)
 DESCRIBE_PRODUCERS = _described(61, "DescribeProducers", (0, 0), 0)
 DESCRIBE_TRANSACTIONS = _described(65, "DescribeTransactions", (0, 0), 0)
@@ -140,6 +142,7 @@ APIS = {
         ALTER_PARTITION_REASSIGNMENTS,
         LIST_PARTITION_REASSIGNMENTS,
         OFFSET_DELETE,
+        UPDATE_FEATURES,
         DESCRIBE_CLUSTER,
         DESCRIBE_PRODUCERS,
         DESCRIBE_TRANSACTIONS,
@@ -159,13 +162,22 @@ def decode_header(frame: bytes | memoryview) -> header.RequestHeader:
     return header.decode_request_header(frame, _FLEXIBLE_FROM)
 
 
-def decode_request(api: Api, version: int, body: memoryview, position: int = 0) -> Any:
-    """The request that starts at `position`."""
+def decode_request(
+    api: Api, version: int, body: memoryview, position: int = 0, max_entries: int = decoding.NO_LIMIT
+) -> Any:
+    """The request that starts at `position`; ProtocolError if it has more than `max_entries` entries."""
     if not api.min_version <= version <= api.max_version:
         raise ProtocolError(f"{api.name} v{version} is not supported")
     if api.by_hand is not None:
-        return api.by_hand(version, body, position)
-    return decoding.decode(api.request, version, body, position)[0]
+        return api.by_hand(version, body, position, max_entries)
+    return decoding.decode(api.request, version, body, position, max_entries)[0]
+
+
+def decode_request_in_steps(
+    api: Api, version: int, body: memoryview, position: int, max_entries: int
+) -> Steps[tuple[Any, int]]:
+    """The same for a described API, with pauses; the second value is how many entries the request has."""
+    return decoding.decode_in_steps(api.request, version, body, position, max_entries)
 
 
 def encode_response(api: Api, version: int, correlation_id: int, message: object) -> bytes:
@@ -176,6 +188,14 @@ def encode_response(api: Api, version: int, correlation_id: int, message: object
     encoding.encode_into(parts, message, version)
     body = b"".join(parts)
     return _SIZE(len(body)) + body
+
+
+def encode_response_in_steps(api: Api, version: int, correlation_id: int, message: object) -> Steps[bytes]:
+    """The same with pauses, for an answer that may be long."""
+    parts = [b"", header.encode_response_header(api.key, version >= api.flexible_from, correlation_id)]
+    yield from encoding.encode_in_steps(parts, message, version)
+    parts[0] = _SIZE(sum(map(len, parts)))
+    return b"".join(parts)
 
 
 def advertise(keys: Iterable[int]) -> tuple[ApiVersion, ...]:

@@ -2,7 +2,8 @@
 
 Neighbouring fields of constant size, with the length of whatever follows them, are read by one
 `struct` call. Whatever a peer sends, decoding ends in a message or in `ProtocolError`: every length is held
-against the bytes that are left before anything is allocated for it, and every loop eats bytes.
+against the bytes that are left before anything is allocated for it, and every loop eats bytes. An entry takes many
+times its bytes once it is an object, so entries are counted, those of all arrays together, before they are made.
 Bytes after the message are ignored, as Kafka ignores them.
 """
 
@@ -29,47 +30,88 @@ from penstock.protocol.schema import (
     smallest_size,
 )
 from penstock.protocol.source import Source
+from penstock.protocol.steps import ENTRIES_A_STEP, Steps
 from penstock.protocol.varint import continue_uvarint, read_uvarint, skip_tags
 
 T = TypeVar("T")
 
-Decoder = Callable[[bytes | memoryview, int], tuple[Any, int]]
+Decoder = Callable[[bytes | memoryview, int, int], tuple[Any, int, int]]
+SteppingDecoder = Callable[[bytes | memoryview, int, int], Steps[tuple[Any, int, int]]]
+
+NO_LIMIT = 1 << 62
+"""Of entries: for what brokers tell each other, and for what they keep."""
 
 
-def decode(cls: type[T], version: int, data: bytes | memoryview, position: int = 0) -> tuple[T, int]:
-    """The message that starts at `position`, and the position after it."""
+def decode(
+    cls: type[T], version: int, data: bytes | memoryview, position: int = 0, max_entries: int = NO_LIMIT
+) -> tuple[T, int]:
+    """The message that starts at `position`, and the position after it; ProtocolError if its arrays have more than
+    `max_entries` entries together.
+    """
     read = decoder(cls, version)
     try:
-        decoded: tuple[T, int] = read(data, position)
-    except (struct.error, IndexError):
-        raise ProtocolError(f"{cls.__name__} v{version} ends too early") from None
-    except UnicodeDecodeError:
-        raise ProtocolError(f"{cls.__name__} v{version} holds a string that is not UTF-8") from None
-    return decoded
+        decoded: tuple[T, int, int] = read(data, position, max_entries)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise _unreadable(cls, version, error) from None
+    return decoded[0], decoded[1]
+
+
+def decode_in_steps(
+    cls: type[T], version: int, data: bytes | memoryview, position: int, max_entries: int
+) -> Steps[tuple[T, int]]:
+    """The same as a generator that pauses now and then; the second value is how many entries there are."""
+    read = _stepping_decoder(cls, version)
+    try:
+        decoded: tuple[T, int, int] = yield from read(data, position, max_entries)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise _unreadable(cls, version, error) from None
+    return decoded[0], max_entries - decoded[2]
+
+
+def _unreadable(cls: type, version: int, error: Exception) -> ProtocolError:
+    if isinstance(error, UnicodeDecodeError):
+        return ProtocolError(f"{cls.__name__} v{version} holds a string that is not UTF-8")
+    return ProtocolError(f"{cls.__name__} v{version} ends too early")
 
 
 def _compile(cls: type, version: int) -> Decoder:
-    generator = _DecoderSource(version, version >= flexible_from(cls))
-    built = generator.struct(cls)
-    generator.source.line(f"return {built}, pos")
-    run: Decoder = generator.source.build("data, pos", f"decode {cls.__name__} v{version}")
+    run: Decoder = _build(cls, version, in_steps=False)
     return run
 
 
-# The raw decoder of a class and version; it reports a short message as `struct.error` or `IndexError`.
+def _compile_stepping(cls: type, version: int) -> SteppingDecoder:
+    run: SteppingDecoder = _build(cls, version, in_steps=True)
+    return run
+
+
+def _build(cls: type, version: int, *, in_steps: bool) -> Any:
+    generator = _DecoderSource(version, version >= flexible_from(cls), in_steps=in_steps)
+    built = generator.struct(cls)
+    generator.source.line(f"return {built}, pos, left")
+    return generator.source.build("data, pos, left", f"decode {cls.__name__} v{version}")
+
+
+# The raw decoder of a class and version; it reports a short message as `struct.error` or `IndexError`. It is told how
+# many entries there may be, and gives back how many were left.
 decoder: Callable[[type, int], Decoder] = functools.cache(_compile)
+_stepping_decoder: Callable[[type, int], SteppingDecoder] = functools.cache(_compile_stepping)
 
 
 def _refuse(what: str) -> ProtocolError:
     return ProtocolError(f"{what} has a length that cannot be")
 
 
+def _too_many(what: str) -> ProtocolError:
+    return ProtocolError(f"the request has too many entries (limits.request_entries): counted up to {what}")
+
+
 class _DecoderSource:
     """Writes the decoder of one message, struct by struct, field by field."""
 
-    def __init__(self, version: int, flexible: bool) -> None:
+    def __init__(self, version: int, flexible: bool, *, in_steps: bool) -> None:
         self.source = Source()
         self.source.names.update(
+            too_many=_too_many,
             UUID=UUID,
             ProtocolError=ProtocolError,
             refuse=_refuse,
@@ -79,6 +121,10 @@ class _DecoderSource:
             unpack_from=struct.unpack_from,
         )
         self.source.line("end = len(data)")
+        if in_steps:
+            self.source.line("made = 0")
+            self.source.line("if made: yield")
+        self._in_steps = in_steps
         self._version = version
         self._flexible = flexible
         self._run: list[tuple[str, str]] = []
@@ -151,6 +197,8 @@ class _DecoderSource:
         self._guard(local, count, nullable, what)
         size = smallest_size(item, self._version, self._flexible)
         source.line(f"if {count} * {size} > end - pos: raise refuse({what!r})")
+        source.line(f"left -= {count}")
+        source.line(f"if left < 0: raise too_many({what!r})")
         if isinstance(item, Fixed) and item.code != UUID_CODE:
             source.line(f"{local} = unpack_from(f'>{{{count}}}{item.code}', data, pos)")
             source.line(f"pos += {count} * {size}")
@@ -164,6 +212,9 @@ class _DecoderSource:
         source.line(f"{items} = []")
         source.line(f"for _ in range({count}):")
         source.indent()
+        if self._in_steps:
+            source.line("made += 1")
+            source.line(f"if not made & {ENTRIES_A_STEP - 1}: yield")
         if isinstance(item, Struct):
             source.line(f"{items}.append({self.struct(item.cls)})")
         else:
@@ -209,8 +260,11 @@ class _DecoderSource:
         source = self.source
         count = source.fresh("tags")
         self._varint(count)
+        source.line(f"if {count}:")
+        source.line(f"    left -= {count}")
+        source.line(f"    if left < 0: raise too_many('the tagged fields of {cls.__name__}')")
         if not tags:
-            source.line(f"if {count}: pos = skip_tags(data, pos, {count})")
+            source.line(f"    pos = skip_tags(data, pos, {count})")
             return
         for column, local in tags:
             source.line(f"{local} = {source.bind('default', column.default)}")

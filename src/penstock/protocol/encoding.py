@@ -25,9 +25,11 @@ from penstock.protocol.schema import (
     flexible_from,
 )
 from penstock.protocol.source import Source
+from penstock.protocol.steps import ENTRIES_A_STEP, Steps
 from penstock.protocol.varint import uvarint
 
 Encoder = Callable[[Any, Callable[[bytes], None]], None]
+SteppingEncoder = Callable[[Any, Callable[[bytes], None]], Steps[None]]
 
 
 def encode(message: object, version: int) -> bytes:
@@ -46,25 +48,48 @@ def encode_into(parts: list[bytes], message: object, version: int) -> None:
         raise ValueError(f"{type(message).__name__} has no v{version} form: {error}") from error
 
 
+def encode_in_steps(parts: list[bytes], message: object, version: int) -> Steps[None]:
+    """Like `encode_into`, as a generator that pauses now and then."""
+    write = _stepping_encoder(type(message), version)
+    try:
+        yield from write(message, parts.append)
+    except (struct.error, AttributeError, TypeError) as error:
+        raise ValueError(f"{type(message).__name__} has no v{version} form: {error}") from error
+
+
 def _compile(cls: type, version: int) -> Encoder:
-    generator = _EncoderSource(version, version >= flexible_from(cls))
+    run: Encoder = _build(cls, version, in_steps=False)
+    return run
+
+
+def _compile_stepping(cls: type, version: int) -> SteppingEncoder:
+    run: SteppingEncoder = _build(cls, version, in_steps=True)
+    return run
+
+
+def _build(cls: type, version: int, *, in_steps: bool) -> Any:
+    generator = _EncoderSource(version, version >= flexible_from(cls), in_steps=in_steps)
     generator.struct(cls, "message")
     generator.flush()
-    run: Encoder = generator.source.build("message, append", f"encode {cls.__name__} v{version}")
-    return run
+    return generator.source.build("message, append", f"encode {cls.__name__} v{version}")
 
 
 # The raw encoder of a class and version; it hands the pieces of a message to a function.
 encoder: Callable[[type, int], Encoder] = functools.cache(_compile)
+_stepping_encoder: Callable[[type, int], SteppingEncoder] = functools.cache(_compile_stepping)
 
 
 class _EncoderSource:
     """Writes the encoder of one message, struct by struct, field by field."""
 
-    def __init__(self, version: int, flexible: bool) -> None:
+    def __init__(self, version: int, flexible: bool, *, in_steps: bool) -> None:
         self.source = Source()
         self.source.names.update(uvarint=uvarint, pack=struct.pack)
         self.source.line("pass")
+        if in_steps:
+            self.source.line("written = 0")
+            self.source.line("if written: yield")
+        self._in_steps = in_steps
         self._version = version
         self._flexible = flexible
         self._append = "append"
@@ -150,6 +175,9 @@ class _EncoderSource:
         element = source.fresh("item")
         source.line(f"for {element} in {items}:")
         source.indent()
+        if self._in_steps:
+            source.line("written += 1")
+            source.line(f"if not written & {ENTRIES_A_STEP - 1}: yield")
         if isinstance(item, Struct):
             self.struct(item.cls, element)
         else:

@@ -16,7 +16,8 @@ tagged fields; from version 13 on, a topic is its 16-byte id instead of its name
             | preferred_read_replica i32 (11+) | records c? | T: 0 = diverging epoch (12+) ] | T ] | T
 
 Rules: the records of a response are parts that the network writes as they are, never joined or copied here; a
-hostile request ends in `ProtocolError`, and each turn of a loop eats bytes.
+hostile request ends in `ProtocolError`, and each turn of a loop eats bytes. Entries are counted before they are made;
+a topic and its first partition count as one.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.errors import ProtocolError
-from penstock.protocol.varint import continue_uvarint, read_uvarint, skip_tag_section, uvarint
+from penstock.parts import Part
+from penstock.protocol.decoding import NO_LIMIT
+from penstock.protocol.steps import ENTRIES_A_STEP, Steps, run
+from penstock.protocol.varint import MAX_TAGS, continue_uvarint, read_uvarint, skip_tag_section, uvarint
 
 FLEXIBLE_FROM = 12
 TOPIC_ID_FROM = 13
@@ -38,6 +42,7 @@ _CURRENT_LEADER_EPOCH_FROM = 9
 _RACK_FROM = 11
 _REPLICA_STATE_FROM = 15
 _REPLICA_STATE_TAG = 1
+_STEP_MASK = ENTRIES_A_STEP - 1
 
 _i16 = struct.Struct(">h")
 _i32 = struct.Struct(">i")
@@ -104,7 +109,7 @@ class FetchRequest:
 class FetchResult(NamedTuple):
     """What was read of one partition.
 
-    `parts` are passed through in order, whatever they are, and are `size` bytes together; `aborted` are
+    `parts` are passed through in order and are `size` bytes together; `aborted` are
     (producer id, first offset) pairs, or None for a reader that does not care about transactions. `diverging` tells a
     follower that its log has parted from this one: (epoch, end offset) where the two may still agree.
     """
@@ -118,23 +123,28 @@ class FetchResult(NamedTuple):
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
     preferred_read_replica: int = -1
-    parts: Sequence[Any] = ()
+    parts: Sequence[Part] = ()
     size: int = 0
     diverging: tuple[int, int] | None = None
 
 
-def decode_request(version: int, body: memoryview, position: int) -> FetchRequest:
+def decode_request(version: int, body: memoryview, position: int, max_entries: int = NO_LIMIT) -> FetchRequest:
+    return run(decode_in_steps(version, body, position, max_entries))
+
+
+def decode_in_steps(version: int, body: memoryview, position: int, max_entries: int) -> Steps[FetchRequest]:
+    """The request, with a pause now and then."""
     try:
         if version >= FLEXIBLE_FROM:
-            return _decode_flexible(version, body, position)
-        return _decode_plain(version, body, position)
+            return (yield from _decode_flexible(version, body, position, max_entries))
+        return (yield from _decode_plain(version, body, position, max_entries))
     except (struct.error, IndexError):
         raise ProtocolError(f"FetchRequest v{version} ends too early") from None
     except UnicodeDecodeError:
         raise ProtocolError(f"FetchRequest v{version} holds a string that is not UTF-8") from None
 
 
-def _decode_flexible(version: int, body: memoryview, position: int) -> FetchRequest:
+def _decode_flexible(version: int, body: memoryview, position: int, left: int) -> Steps[FetchRequest]:
     replica_id = -1
     if version >= _REPLICA_STATE_FROM:
         wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, topics = _head_v15(body, position)
@@ -162,15 +172,29 @@ def _decode_flexible(version: int, body: memoryview, position: int) -> FetchRequ
             count, position = read_uvarint(body, position)
         if not count:
             raise _refuse("partitions")
-        for _ in range(count - 1):
+        left -= max(1, count - 1)
+        if left < 0:
+            raise _too_many()
+        for made in range(1, count):
             index, leader_epoch, offset, last_epoch, log_start, limit, tags = _partition_v12(body, position)
             add(FetchPartition(topic, topic_id, index, leader_epoch, offset, last_epoch, log_start, limit))
-            position = skip_tag_section(body, position + 32) if tags else position + 33
+            if tags:
+                left -= tags
+                if left < 0:
+                    raise _too_many()
+                position = skip_tag_section(body, position + 32)
+            else:
+                position += 33
+            if not made & _STEP_MASK:
+                yield
+        if not left & _STEP_MASK:
+            yield
+        left -= body[position]
         position = skip_tag_section(body, position) if body[position] else position + 1
     forgotten: list[Forgotten] = []
     rack = ""
     if body[position:] != _NOTHING_MORE:
-        forgotten, position = _flexible_forgotten(version, body, position)
+        forgotten, position = yield from _flexible_forgotten(version, body, position, left)
         rack, position = _compact_string(body, position, "rack_id")
         replica_id = _tagged_replica_id(version, body, position, replica_id)
     return FetchRequest(
@@ -178,7 +202,7 @@ def _decode_flexible(version: int, body: memoryview, position: int) -> FetchRequ
     )
 
 
-def _flexible_forgotten(version: int, body: memoryview, position: int) -> tuple[list[Forgotten], int]:
+def _flexible_forgotten(version: int, body: memoryview, position: int, left: int) -> Steps[tuple[list[Forgotten], int]]:
     forgotten: list[Forgotten] = []
     topics, position = read_uvarint(body, position)
     if not topics:
@@ -194,15 +218,25 @@ def _flexible_forgotten(version: int, body: memoryview, position: int) -> tuple[
         count, position = read_uvarint(body, position)
         if not count:
             raise _refuse("partitions")
-        for _ in range(count - 1):
+        left -= max(1, count - 1)
+        if left < 0:
+            raise _too_many()
+        for made in range(1, count):
             forgotten.append((topic, topic_id, _i32.unpack_from(body, position)[0]))
             position += 4
+            if not made & _STEP_MASK:
+                yield
+        if not left & _STEP_MASK:
+            yield
+        left -= body[position]
         position = skip_tag_section(body, position)
     return forgotten, position
 
 
 def _tagged_replica_id(version: int, body: memoryview, position: int, replica_id: int) -> int:
     count, position = read_uvarint(body, position)
+    if count > MAX_TAGS:
+        raise _refuse("tagged fields")
     for _ in range(count):
         tag, position = read_uvarint(body, position)
         size, position = read_uvarint(body, position)
@@ -214,7 +248,7 @@ def _tagged_replica_id(version: int, body: memoryview, position: int, replica_id
     return replica_id
 
 
-def _decode_plain(version: int, body: memoryview, position: int) -> FetchRequest:
+def _decode_plain(version: int, body: memoryview, position: int, left: int) -> Steps[FetchRequest]:
     replica_id, wait_ms, min_bytes, max_bytes, isolation = _replica_and_limits(body, position)
     position += 17
     session_id, epoch = 0, -1
@@ -228,7 +262,14 @@ def _decode_plain(version: int, body: memoryview, position: int) -> FetchRequest
         topic, position = _string(body, position, "topic")
         count, position = _count(body, position, "partitions")
         leader_epoch = log_start = -1
-        for _ in range(count):
+        left -= max(1, count)
+        if left < 0:
+            raise _too_many()
+        if not left & _STEP_MASK:
+            yield
+        for made in range(count):
+            if made & _STEP_MASK == _STEP_MASK:
+                yield
             if version >= _CURRENT_LEADER_EPOCH_FROM:
                 index, leader_epoch, offset, log_start, limit = _partition_v9(body, position)
                 position += 28
@@ -245,6 +286,9 @@ def _decode_plain(version: int, body: memoryview, position: int) -> FetchRequest
         for _ in range(topics):
             topic, position = _string(body, position, "topic")
             count, position = _count(body, position, "partitions")
+            left -= max(1, count)
+            if left < 0:
+                raise _too_many()
             for _ in range(count):
                 forgotten.append((topic, None, _i32.unpack_from(body, position)[0]))
                 position += 4
@@ -278,6 +322,10 @@ def _count(body: memoryview, position: int, field: str) -> tuple[int, int]:
     return count, position + 4
 
 
+def _too_many() -> ProtocolError:
+    return ProtocolError("a fetch of too many partitions (limits.request_entries)")
+
+
 def _refuse(field: str) -> ProtocolError:
     return ProtocolError(f"FetchRequest.{field} has a length that cannot be")
 
@@ -290,30 +338,55 @@ def encode_response(
     throttle_ms: int = 0,
     error_code: int = 0,
     session_id: int = 0,
-) -> list[Any]:
+) -> list[Part]:
     """The whole frame in wire order: the bytes around the records, and between them the results' own parts.
 
     Consecutive results of one topic share its entry. A result without parts has empty records, not null ones.
     """
+    return run(
+        encode_in_steps(
+            version,
+            correlation_id,
+            results,
+            throttle_ms=throttle_ms,
+            error_code=error_code,
+            session_id=session_id,
+        )
+    )
+
+
+def encode_in_steps(
+    version: int,
+    correlation_id: int,
+    results: Sequence[FetchResult],
+    *,
+    throttle_ms: int = 0,
+    error_code: int = 0,
+    session_id: int = 0,
+) -> Steps[list[Part]]:
+    """The same, with a pause now and then."""
     if version >= FLEXIBLE_FROM:
         head = _response_v12(correlation_id, throttle_ms, error_code, session_id)
-        return _encode_flexible(version, head, results)
+        return (yield from _encode_flexible(version, head, results))
     if version >= _SESSION_FROM:
         head = _response_v7(correlation_id, throttle_ms, error_code, session_id)
     else:
         head = _response_v4(correlation_id, throttle_ms)
-    return _encode_plain(version, head, results)
+    return (yield from _encode_plain(version, head, results))
 
 
-def _encode_flexible(version: int, head: bytes, results: Sequence[FetchResult]) -> list[Any]:
+def _encode_flexible(version: int, head: bytes, results: Sequence[FetchResult]) -> Steps[list[Part]]:
     topics = _by_topic(results)
-    frame: list[Any] = []
+    frame: list[Part] = []
     pending = [head, uvarint(len(topics) + 1)]
-    total = 0
+    total = written = 0
     for members in topics:
         pending.append(_topic_v12(version, members[0]))
         pending.append(uvarint(len(members) + 1))
         for _, _, index, code, high, stable, start, aborted, preferred, parts, size, diverging in members:
+            written += 1
+            if not written & _STEP_MASK:
+                yield
             if aborted:
                 pending.append(_result_v5(index, code, high, stable, start))
                 pending.append(uvarint(len(aborted) + 1))
@@ -334,15 +407,18 @@ def _encode_flexible(version: int, head: bytes, results: Sequence[FetchResult]) 
     return _with_size(frame, b"".join(pending), total)
 
 
-def _encode_plain(version: int, head: bytes, results: Sequence[FetchResult]) -> list[Any]:
+def _encode_plain(version: int, head: bytes, results: Sequence[FetchResult]) -> Steps[list[Part]]:
     topics = _by_topic(results)
-    frame: list[Any] = []
+    frame: list[Part] = []
     pending = [head, _i32.pack(len(topics))]
-    total = 0
+    total = written = 0
     for members in topics:
         name = _name(members[0])
         pending += (_i16.pack(len(name)), name, _i32.pack(len(members)))
         for _, _, index, code, high, stable, start, aborted, preferred, parts, size, _ in members:
+            written += 1
+            if not written & _STEP_MASK:
+                yield
             if version >= _LOG_START_OFFSET_FROM:
                 pending.append(_result_v5(index, code, high, stable, start))
             else:
@@ -361,11 +437,13 @@ def _encode_plain(version: int, head: bytes, results: Sequence[FetchResult]) -> 
     return _with_size(frame, b"".join(pending), total)
 
 
-def _with_size(frame: list[Any], tail: bytes, total: int) -> list[Any]:
+def _with_size(frame: list[Part], tail: bytes, total: int) -> list[Part]:
     """Ends the frame with `tail` and begins it with its size; `total` is the size so far."""
     if tail:
         frame.append(tail)
-    frame[0] = _i32.pack(total + len(tail)) + frame[0]
+    first = frame[0]
+    assert isinstance(first, bytes)
+    frame[0] = _i32.pack(total + len(tail)) + first
     return frame
 
 

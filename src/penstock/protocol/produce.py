@@ -12,7 +12,8 @@ fields.
         | T: 0 = where the leaders are (10+), c [ broker_id i32 | host c | port i32 | rack c? | T ]
 
 Rules: records stay a view into the frame and are never copied or looked into; partitions come out flat, in
-the order of the request; a hostile request ends in `ProtocolError`, and each turn of a loop eats bytes.
+the order of the request; a hostile request ends in `ProtocolError`, and each turn of a loop eats bytes. Entries are
+counted before they are made; a topic and its first partition count as one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.errors import ProtocolError
+from penstock.protocol.decoding import NO_LIMIT
+from penstock.protocol.steps import ENTRIES_A_STEP, Steps, run
 from penstock.protocol.varint import continue_uvarint, skip_tags, uvarint
 
 FLEXIBLE_FROM = 9
@@ -49,6 +52,7 @@ _good_partition = struct.Struct(">ihqqqBBx").pack
 _correlation_id_no_tags = struct.Struct(">ix").pack
 _current_leader_tag = struct.Struct(">BBBiix").pack
 _CURRENT_LEADER_SIZE = 9
+_STEP_MASK = ENTRIES_A_STEP - 1
 
 # A view costs 180 bytes however little it shows; a hostile request of nothing but empty ones shares this.
 _EMPTY = memoryview(bytearray())
@@ -70,7 +74,7 @@ class ProduceRequest:
     partitions: list[ProducePartition]
 
 
-class Endpoint(NamedTuple):
+class NodeEndpoint(NamedTuple):
     """Where a broker is found."""
 
     broker_id: int
@@ -96,18 +100,18 @@ class ProduceResult(NamedTuple):
     current_leader: tuple[int, int] | None = None
 
 
-def decode_request(version: int, body: memoryview, position: int) -> ProduceRequest:
+def decode_request(version: int, body: memoryview, position: int, max_entries: int = NO_LIMIT) -> ProduceRequest:
     try:
         if version >= FLEXIBLE_FROM:
-            return _decode_flexible(body, position)
-        return _decode_plain(version, body, position)
+            return _decode_flexible(body, position, max_entries)
+        return _decode_plain(version, body, position, max_entries)
     except (struct.error, IndexError):
         raise ProtocolError(f"ProduceRequest v{version} ends too early") from None
     except UnicodeDecodeError:
         raise ProtocolError(f"ProduceRequest v{version} holds a string that is not UTF-8") from None
 
 
-def _decode_flexible(body: memoryview, position: int) -> ProduceRequest:
+def _decode_flexible(body: memoryview, position: int, left: int) -> ProduceRequest:
     end = len(body)
     transactional_id = None
     size = body[position]
@@ -143,6 +147,9 @@ def _decode_flexible(body: memoryview, position: int) -> ProduceRequest:
             count, position = continue_uvarint(body, position, count)
         if not count:
             raise _refuse("partition_data")
+        left -= max(1, count - 1)
+        if left < 0:
+            raise _too_many()
         for _ in range(count - 1):
             index, size = _index_varint(body, position)
             position += 5
@@ -159,10 +166,14 @@ def _decode_flexible(body: memoryview, position: int) -> ProduceRequest:
             tags = body[position]
             position += 1
             if tags:
+                left -= tags
+                if left < 0:
+                    raise _too_many()
                 position = _skip_counted_tags(body, position, tags)
         tags = body[position]
         position += 1
         if tags:
+            left -= tags
             position = _skip_counted_tags(body, position, tags)
     tags = body[position]
     if tags:
@@ -170,7 +181,7 @@ def _decode_flexible(body: memoryview, position: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
-def _decode_plain(version: int, body: memoryview, position: int) -> ProduceRequest:
+def _decode_plain(version: int, body: memoryview, position: int, left: int) -> ProduceRequest:
     end = len(body)
     transactional_id = None
     size = -1
@@ -200,6 +211,9 @@ def _decode_plain(version: int, body: memoryview, position: int) -> ProduceReque
         position = stop + 4
         if count < 0:
             raise _refuse("partition_data")
+        left -= max(1, count)
+        if left < 0:
+            raise _too_many()
         for _ in range(count):
             index, size = _index_size(body, position)
             position += 8
@@ -222,6 +236,10 @@ def _skip_counted_tags(body: memoryview, position: int, count: int) -> int:
     return skip_tags(body, position, count)
 
 
+def _too_many() -> ProtocolError:
+    return ProtocolError("a produce request for too many partitions (limits.request_entries)")
+
+
 def _refuse(field: str) -> ProtocolError:
     return ProtocolError(f"ProduceRequest.{field} has a length that cannot be")
 
@@ -231,24 +249,41 @@ def encode_response(
     correlation_id: int,
     results: Sequence[ProduceResult],
     throttle_ms: int = 0,
-    endpoints: Sequence[Endpoint] = (),
+    endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """The whole frame; consecutive results of one topic share its entry. `endpoints` are those of current leaders."""
+    return run(encode_in_steps(version, correlation_id, results, throttle_ms, endpoints))
+
+
+def encode_in_steps(
+    version: int,
+    correlation_id: int,
+    results: Sequence[ProduceResult],
+    throttle_ms: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> Steps[bytes]:
+    """The same, with a pause now and then."""
     if version >= FLEXIBLE_FROM:
-        encoded = _encode_flexible(version, correlation_id, results, throttle_ms)
+        encoded = yield from _encode_flexible(version, correlation_id, results, throttle_ms)
         encoded += _endpoints_tag(endpoints) if endpoints and version >= _CURRENT_LEADER_FROM else b"\0"
     else:
-        encoded = _encode_plain(version, correlation_id, results, throttle_ms)
+        encoded = yield from _encode_plain(version, correlation_id, results, throttle_ms)
     return _i32.pack(len(encoded)) + encoded
 
 
-def _encode_flexible(version: int, correlation_id: int, results: Sequence[ProduceResult], throttle_ms: int) -> bytes:
+def _encode_flexible(
+    version: int, correlation_id: int, results: Sequence[ProduceResult], throttle_ms: int
+) -> Steps[bytes]:
     topics = _by_topic(results)
     parts = [_correlation_id_no_tags(correlation_id), uvarint(len(topics) + 1)]
+    written = 0
     for topic, partitions in topics:
         name = topic.encode()
         parts += (uvarint(len(name) + 1), name, uvarint(len(partitions) + 1))
         for result in partitions:
+            written += 1
+            if not written & _STEP_MASK:
+                yield
             _, index, code, base, appended_ms, start, message, errors, leader = result
             if message is None and not errors and leader is None:
                 parts.append(_good_partition(index, code, base, appended_ms, start, 1, 0))
@@ -260,7 +295,7 @@ def _encode_flexible(version: int, correlation_id: int, results: Sequence[Produc
     return b"".join(parts)
 
 
-def _endpoints_tag(endpoints: Sequence[Endpoint]) -> bytes:
+def _endpoints_tag(endpoints: Sequence[NodeEndpoint]) -> bytes:
     parts = [uvarint(len(endpoints) + 1)]
     for broker_id, host, port, rack in endpoints:
         parts += (_i32.pack(broker_id), _compact(host), _i32.pack(port), _compact(rack), b"\0")
@@ -280,12 +315,18 @@ def _flexible_details(version: int, result: ProduceResult) -> bytes:
     return b"".join(parts)
 
 
-def _encode_plain(version: int, correlation_id: int, results: Sequence[ProduceResult], throttle_ms: int) -> bytes:
+def _encode_plain(
+    version: int, correlation_id: int, results: Sequence[ProduceResult], throttle_ms: int
+) -> Steps[bytes]:
     topics = _by_topic(results)
+    written = 0
     parts = [_i32.pack(correlation_id), _i32.pack(len(topics))]
     for topic, partitions in topics:
         parts += (_string(topic), _i32.pack(len(partitions)))
         for result in partitions:
+            written += 1
+            if not written & _STEP_MASK:
+                yield
             _, index, code, base, appended_ms, start, message, errors, _ = result
             if version >= _LOG_START_OFFSET_FROM:
                 parts.append(_partition(index, code, base, appended_ms, start))

@@ -58,8 +58,11 @@ def encode_request(
     max_wait_ms: int,
     min_bytes: int,
     max_bytes: int,
+    rack: str = "",
 ) -> bytes:
-    """The body of a request; partitions of a topic stand together, in both lists."""
+    """The body of a request; partitions of a topic stand together, in both lists. With a rack, and as nobody's replica,
+    it may be sent to a follower too (KIP-392).
+    """
     topics = [(topic_id, list(members)) for topic_id, members in groupby(partitions, lambda wanted: wanted.topic_id)]
     parts = [_head(max_wait_ms, min_bytes, max_bytes, 0, session_id, session_epoch), uvarint(len(topics) + 1)]
     for topic_id, members in topics:
@@ -82,8 +85,8 @@ def encode_request(
     for topic_id, indexes in gone:
         parts += (topic_id, uvarint(len(indexes) + 1), *map(_i32.pack, indexes), b"\0")
     state = _replica_state(replica_id, replica_epoch)
-    # No rack, one tag.
-    parts += (b"\x01\x01", uvarint(_REPLICA_STATE_TAG), uvarint(len(state)), state)
+    name = rack.encode()
+    parts += (uvarint(len(name) + 1), name, uvarint(1), uvarint(_REPLICA_STATE_TAG), uvarint(len(state)), state)
     return b"".join(parts)
 
 

@@ -12,6 +12,9 @@ from penstock.errors import ProtocolError
 # A Kafka varint holds 32 bits, so the fifth byte is the last.
 _LAST_SHIFT = 28
 
+MAX_TAGS = 100
+"""Tagged fields in one section: Kafka knows of ten at most, and each takes a turn of a loop to skip."""
+
 ONE_BYTE = tuple(bytes((value,)) for value in range(128))
 
 
@@ -51,6 +54,8 @@ def uvarint(value: int) -> bytes:
 
 def skip_tags(data: bytes | memoryview, position: int, count: int) -> int:
     """The position after `count` tagged fields, none of which is wanted."""
+    if count > MAX_TAGS:
+        raise ProtocolError(f"{count} tagged fields in one section; {MAX_TAGS} are allowed")
     end = len(data)
     for _ in range(count):
         _, position = read_uvarint(data, position)

@@ -1,1 +1,1 @@
-"""Push: messages of topics delivered by HTTP to somebody who does not ask for them; on the SDK, as any application."""
+"""Push: delivers the messages of topics to an HTTP endpoint; an application of the SDK."""

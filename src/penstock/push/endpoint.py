@@ -1,7 +1,7 @@
-"""The endpoint as it is talked to: one request and its answer, over connections that are kept.
+"""The HTTP client of an endpoint: one request and its response, over kept-alive connections.
 
-Rules: redirects are not followed, nothing is read from the environment, and a request takes no longer than it may,
-however slowly the answer drips.
+Rules: redirects are not followed, nothing is read from the environment, and the timeout covers the whole request,
+however slowly the response comes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import httpx
 
 from penstock.clock import Clock
 from penstock.errors import ConfigError
-from penstock.push.answers import REJECTING, Answer, NotYet, answer_of
 from penstock.push.requests import Request
+from penstock.push.responses import REJECTING, PushOutcome, RetryLater, outcome_of
 from penstock.push.signing import HEADER, signature
 from penstock.push.target import Target
 
@@ -27,7 +27,7 @@ _USER_AGENT = "penstock-push"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class RequestOptions:
     """How requests are made."""
 
     timeout_s: float
@@ -39,25 +39,27 @@ class Manner:
     """A file of certificate authorities to trust in place of the usual ones."""
 
 
-class Endpoint:
+class HttpEndpoint:
     """To be used in an `async with`."""
 
-    def __init__(self, target: Target, manner: Manner, clock: Clock) -> None:
+    def __init__(self, target: Target, request_options: RequestOptions, clock: Clock) -> None:
         self._target = target
-        self._manner = manner
+        self._request_options = request_options
         self._clock = clock
         self._http = httpx.AsyncClient(
             auth=target.credentials,
-            verify=_trusting(manner.authorities),
+            verify=_trusting(request_options.authorities),
             # The whole request has its time; the steps need none of their own.
             timeout=None,
             follow_redirects=False,
             trust_env=False,
-            limits=httpx.Limits(max_connections=manner.connections, max_keepalive_connections=manner.connections),
+            limits=httpx.Limits(
+                max_connections=request_options.connections, max_keepalive_connections=request_options.connections
+            ),
             headers={"user-agent": _USER_AGENT},
         )
 
-    async def __aenter__(self) -> Endpoint:
+    async def __aenter__(self) -> HttpEndpoint:
         return self
 
     async def __aexit__(
@@ -65,31 +67,31 @@ class Endpoint:
     ) -> None:
         await self._http.aclose()
 
-    async def post(self, request: Request) -> Answer:
+    async def post(self, request: Request) -> PushOutcome:
         """Sends, and says what came of it; never raises for what the endpoint does."""
         headers = list(request.headers)
-        if self._manner.secrets:
-            headers.append((HEADER, signature(self._manner.secrets, self._clock.now_ms(), request.body)))
+        if self._request_options.secrets:
+            headers.append((HEADER, signature(self._request_options.secrets, self._clock.now_ms(), request.body)))
         try:
-            async with asyncio.timeout(self._manner.timeout_s):
+            async with asyncio.timeout(self._request_options.timeout_s):
                 return await self._ask(headers, request.body)
         except TimeoutError:
-            return NotYet(f"no answer within {self._manner.timeout_s:g} s")
+            return RetryLater(f"no answer within {self._request_options.timeout_s:g} s")
         except httpx.HTTPError as error:
-            return NotYet(f"{type(error).__name__}: {error}".removesuffix(": "))
+            return RetryLater(f"{type(error).__name__}: {error}".removesuffix(": "))
 
-    async def _ask(self, headers: list[tuple[str, str]], body: bytes) -> Answer:
+    async def _ask(self, headers: list[tuple[str, str]], body: bytes) -> PushOutcome:
         async with self._http.stream("POST", self._target.url, headers=headers, content=body) as response:
             read = bytearray()
             async for piece in response.aiter_raw():
                 read += piece
                 if len(read) > _READ_BYTES:
                     break
-            return answer_of(
+            return outcome_of(
                 response.status_code,
                 response.headers.get("retry-after"),
                 read.decode("utf-8", "replace"),
-                self._manner.rejecting,
+                self._request_options.rejecting,
                 self._clock.now_ms(),
             )
 

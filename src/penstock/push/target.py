@@ -1,4 +1,4 @@
-"""Where messages are pushed to: an address that was checked before anything is sent to it. Pure."""
+"""The URL of an endpoint, checked before anything is sent to it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCHEMES = ("http", "https")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An endpoint. What is shown of it has no password."""
+    """An endpoint; its text shows no password."""
 
     url: str
     """Without user and password."""
@@ -24,20 +24,20 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """The endpoint at an address, or a failure that names what is wrong with it."""
+    """Parses the URL of an endpoint; a ConfigError says what is wrong with it."""
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise ConfigError(f"the address cannot be understood: {error}") from None
+        raise ConfigError(f"the URL is invalid: {error}") from None
     if parts.scheme.lower() not in SCHEMES:
-        raise ConfigError(f"the address begins with {parts.scheme or 'nothing'!r}: http:// or https:// is needed")
+        raise ConfigError(f"the URL begins with {parts.scheme or 'nothing'!r}: expected http:// or https://")
     if not parts.hostname:
-        raise ConfigError("the address names no host")
+        raise ConfigError("the URL has no host")
     if any(character.isspace() or not character.isprintable() for character in text):
-        raise ConfigError("the address has blanks or control characters in it")
+        raise ConfigError("the URL contains blanks or control characters")
     if parts.fragment:
-        raise ConfigError("the address has a '#' part, which is never sent")
+        raise ConfigError("the URL has a '#' part, which HTTP never sends")
     credentials = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
     return Target(urlunsplit(_without_user(parts, port)), credentials)
 

@@ -50,8 +50,15 @@ _ROOM_GROWTH = 8
 class CorruptBlockError(ApiError):
     """Compressed bytes that do not decompress."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(Code.CORRUPT_MESSAGE, reason)
+    def __init__(self, reason: str, code: Code = Code.CORRUPT_MESSAGE) -> None:
+        super().__init__(code, reason)
+
+
+class UnpackedTooLargeError(CorruptBlockError):
+    """Compressed bytes that decompress to more than is allowed. A producer that is told so splits its batch."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the records take more than {limit} bytes when decompressed", Code.MESSAGE_TOO_LARGE)
 
 
 def decompress(codec: int, block: memoryview | bytes, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
@@ -91,10 +98,12 @@ def compress(codec: int, block: bytes | memoryview) -> bytes | memoryview:
 def _gunzip(block: memoryview | bytes, limit: int) -> bytes:
     unpacker = zlib.decompressobj(wbits=31)
     out = unpacker.decompress(block, limit)
-    if unpacker.unconsumed_tail:
-        raise CorruptBlockError(f"the gzip block holds more than {limit} bytes")
     if not unpacker.eof:
-        raise CorruptBlockError("the gzip block ends early")
+        # At the limit exactly, the end of the stream may still have to be read.
+        if unpacker.decompress(unpacker.unconsumed_tail, 1):
+            raise UnpackedTooLargeError(limit)
+        if not unpacker.eof:
+            raise CorruptBlockError("the gzip block ends early")
     return out
 
 
@@ -122,8 +131,10 @@ def _unsnappy_block(block: bytes, limit: int) -> bytes:
         shift += 7
         if not byte & 0x80:
             break
-    if claimed > min(limit, len(block) * _SNAPPY_MAX_RATIO):
-        raise CorruptBlockError(f"the snappy block of {len(block)} bytes claims {claimed}, the limit is {limit}")
+    if claimed > len(block) * _SNAPPY_MAX_RATIO:
+        raise CorruptBlockError(f"the snappy block of {len(block)} bytes claims {claimed}")
+    if claimed > limit:
+        raise UnpackedTooLargeError(limit)
     return bytes(snappy.decompress_raw(block))
 
 
@@ -140,5 +151,5 @@ def _unpack(into: Callable[[bytes, bytearray], int], block: memoryview | bytes, 
             if _OUT_OF_ROOM not in str(error):
                 raise
             if room == limit:
-                raise CorruptBlockError(f"the block holds more than {limit} bytes") from error
+                raise UnpackedTooLargeError(limit) from error
             room = min(limit, room * _ROOM_GROWTH)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from penstock.errors import ApiError, Code
 from penstock.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, new_header, read_header, with_header
-from penstock.records.compression import Codec, compress, decompress
+from penstock.records.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
 
 _MAX_U64 = (1 << 64) - 1
 
@@ -54,9 +54,9 @@ class MalformedRecordError(ApiError):
         super().__init__(Code.INVALID_RECORD, reason)
 
 
-def records_block(batch: memoryview, header: BatchHeader) -> memoryview:
-    """The decompressed records of a batch."""
-    return memoryview(decompress(header.codec, batch[HEADER_BYTES : header.size]))
+def records_block(batch: memoryview, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> memoryview:
+    """The decompressed records of a batch; UnpackedTooLargeError if they are more than `limit` bytes."""
+    return memoryview(decompress(header.codec, batch[HEADER_BYTES : header.size], limit))
 
 
 def walk(block: memoryview, count: int) -> Iterator[RecordView]:
@@ -78,6 +78,62 @@ def walk(block: memoryview, count: int) -> Iterator[RecordView]:
         yield RecordView(start, end, timestamp_delta, offset_delta, key, value, position, content_at)
         position = end
     if position != len(block):
+        raise MalformedRecordError(f"the batch holds more than the {count} records that its header claims")
+
+
+RecordFields = tuple[int, int, bytes | None, bytes | None, int, int]
+"""Timestamp delta, offset delta, key, value, where the headers begin, and where the record ends."""
+
+
+def walk_fields(block: bytes, count: int) -> Iterator[RecordFields]:
+    """Like `walk`, for those who take every record apart: three times as fast, because most integers have one byte."""
+    position, size = 0, len(block)
+    view = memoryview(block)
+    try:
+        for _ in range(count):
+            length, position = block[position], position + 1
+            if length < 0x80:
+                length = length >> 1 ^ -(length & 1)
+            else:
+                length, position = _varint(view, position - 1)
+            end = position + length
+            if length < 6 or end > size:
+                raise MalformedRecordError("a record reaches past the end of its batch")
+            time_delta, position = block[position + 1], position + 2
+            if time_delta < 0x80:
+                time_delta = time_delta >> 1 ^ -(time_delta & 1)
+            else:
+                time_delta, position = _varint(view, position - 1)
+            offset_delta, position = block[position], position + 1
+            if offset_delta < 0x80:
+                offset_delta = offset_delta >> 1 ^ -(offset_delta & 1)
+            else:
+                offset_delta, position = _varint(view, position - 1)
+            length, start = block[position], position + 1
+            if length < 0x80:
+                length = length >> 1 ^ -(length & 1)
+            else:
+                length, start = _varint(view, position)
+            position = start + length if length >= 0 else start
+            key = block[start:position] if length >= 0 else None
+            if length < -1 or position > end:
+                raise MalformedRecordError("a field reaches past the end of its record")
+            length, start = block[position], position + 1
+            if length < 0x80:
+                length = length >> 1 ^ -(length & 1)
+            else:
+                length, start = _varint(view, position)
+            position = start + length if length >= 0 else start
+            value = block[start:position] if length >= 0 else None
+            if length < -1 or position > end:
+                raise MalformedRecordError("a field reaches past the end of its record")
+            if position >= end:
+                raise MalformedRecordError("a record has no room for its headers")
+            yield time_delta, offset_delta, key, value, position, end
+            position = end
+    except IndexError:
+        raise MalformedRecordError("a record ends early") from None
+    if position != size:
         raise MalformedRecordError(f"the batch holds more than the {count} records that its header claims")
 
 
@@ -142,13 +198,15 @@ def build_batch(
     return with_header(header, compress(codec, b"".join(parts)))
 
 
-def recompress(batch: memoryview, codec: Codec) -> memoryview:
-    """The same batch in another codec; what it was in already is returned as it is."""
+def recompress(batch: memoryview, codec: Codec, block: memoryview | None = None) -> memoryview:
+    """The same batch in another codec, made of its decompressed records if they are at hand; what it was in already is
+    returned as it is.
+    """
     header = read_header(batch)
     if header.codec == codec:
         return batch
-    block = compress(codec, records_block(batch, header))
-    return memoryview(with_header(header._replace(attributes=header.attributes & ~0x07 | codec), block))
+    packed = compress(codec, records_block(batch, header) if block is None else block)
+    return memoryview(with_header(header._replace(attributes=header.attributes & ~0x07 | codec), packed))
 
 
 def rebuilt(header: BatchHeader, records: bytes, count: int, latest_delta: int) -> bytearray:
@@ -188,21 +246,26 @@ def _nullable(block: memoryview, position: int, end: int) -> tuple[memoryview | 
     return block[position : position + length], position + length
 
 
+_VARINTS_KEPT = 1 << 14
+
+
 class _Varints(dict[int, bytes]):
-    """Integers as they are written: the usual lengths and deltas are kept, others are made when they are needed."""
+    """Integers as they are written: the usual lengths and deltas are kept once they were needed."""
 
     def __missing__(self, value: int) -> bytes:
         out = bytearray()
-        value = (value << 1) ^ (value >> 63)
-        while value > 0x7F:
-            out.append(value & 0x7F | 0x80)
-            value >>= 7
-        out.append(value)
-        return bytes(out)
+        rest = (value << 1) ^ (value >> 63)
+        while rest > 0x7F:
+            out.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        out.append(rest)
+        made = bytes(out)
+        if -1 <= value < _VARINTS_KEPT:
+            self[value] = made
+        return made
 
 
 _VARINT = _Varints()
-_VARINT.update({value: _VARINT[value] for value in range(-1, 512)})
 
 
 def content_of(key: bytes | memoryview | None, value: bytes | memoryview | None, headers: Headers) -> bytes:
@@ -224,6 +287,24 @@ def put_content(
     """Adds a record with this content to those of a batch."""
     stamp, offset = _VARINT[timestamp_delta], _VARINT[offset_delta]
     out += (_VARINT[1 + len(stamp) + len(offset) + len(content)], b"\0", stamp, offset, content)
+
+
+def put_fields(
+    out: list[bytes | memoryview],
+    key: bytes | None,
+    value: bytes | None,
+    headers: bytes,
+    timestamp_delta: int,
+    offset_delta: int,
+) -> int:
+    """Adds a record with these encoded headers to those of a batch; gives how many bytes its content has."""
+    stamp, offset = _VARINT[timestamp_delta], _VARINT[offset_delta]
+    key_length, key = (_VARINT[-1], b"") if key is None else (_VARINT[len(key)], key)
+    value_length, value = (_VARINT[-1], b"") if value is None else (_VARINT[len(value)], value)
+    size = len(key_length) + len(key) + len(value_length) + len(value) + len(headers)
+    length = _VARINT[1 + len(stamp) + len(offset) + size]
+    out += (length, b"\0", stamp, offset, key_length, key, value_length, value, headers)
+    return size
 
 
 def _put_record(out: list[bytes | memoryview], record: Record, timestamp_delta: int, offset_delta: int) -> None:

@@ -1,18 +1,18 @@
 """What the leader of a partition knows of its followers, and what follows for the high watermark and the in-sync set.
 
-Pure: what happens comes in with the time, nothing is looked up. Rules (`docs/cluster.md`):
+Pure: what happens comes in with the time, nothing is looked up. Rules (`docs/internals/cluster.md`):
 - The offset that a follower fetches is what it has.
 - The high watermark is what every member of the in-sync set has, and never goes back. While a change of the set is
   under way, whoever is in it before or after counts. It also waits for whoever is alive and keeps up without being in:
   one that is always a little behind a leader that goes on alone would never get in.
 - The set changes only by commits; a change is proposed here, and counts until it is known what became of it, whatever
   else the metadata says meanwhile.
-- A leader whose lease may be over leads on only while no other can have begun.
+- A leader whose lease may be over leads on only while no other can have begun. In shared storage any broker can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from penstock.ids import BrokerId
@@ -27,6 +27,10 @@ class LagRules:
     max_ms: int
     max_messages: int
     """0: as many as there are."""
+    lease_ms: int = 0
+    """A member of the in-sync set that has not fetched in this epoch may be the leader of the one before, and not know
+    of this one yet: it stays in the set for at least as long as its lease may last.
+    """
 
 
 class Heard:
@@ -107,15 +111,21 @@ class Leadership:
         high_watermark: int,
         rules: LagRules,
         now_ms: float,
+        is_shared: bool = False,
     ) -> None:
-        """`start_offset`: the end of the log when the epoch began."""
+        """`start_offset`: the end of the log when the epoch began. `is_shared`: every broker reaches the log."""
         self.me = me
         self.epoch = epoch
         self.in_sync = frozenset(in_sync)
         self.high_watermark = high_watermark
         self.proposed: frozenset[BrokerId] | None = None
         """A change that is under way, or whose outcome is not known."""
+        self.is_removed = False
+        """Whether a move of the partition takes it away from this broker: the commit that ends the move names another
+        leader, whatever the lease of this one is.
+        """
         self._alive = alive
+        self._is_shared = is_shared
         self._start_offset = start_offset
         self._rules = rules
         self._followers = {
@@ -181,13 +191,13 @@ class Leadership:
     def proposal(self, own_end: int, now_ms: float, *, can_write: bool = True) -> frozenset[BrokerId] | None:
         """The in-sync set as it should be, if that is not what it is; None while a change is under way.
 
-        A leader that cannot write proposes one without itself, if anybody is left: one of them leads then.
+        A leader that cannot write proposes one without itself, if anybody is left: one of them leads then. If nobody
+        is, it takes in followers that keep up, as any leader does, and leaves the lead to them next.
         """
         if self.proposed is not None:
             return None
-        if not can_write:
-            others = self.in_sync.intersection(self._alive, self._followers)
-            return frozenset(others) or None
+        if not can_write and (others := self.in_sync.intersection(self._alive, self._followers)):
+            return frozenset(others)
         wanted, alive = {self.me}, self._alive
         for broker, follower in self._followers.items():
             if broker not in alive:
@@ -226,12 +236,44 @@ class Leadership:
         """Whether to append and to answer clients: another leader can begin only after the lease, and only one that is
         in sync and has stopped following.
         """
-        return now_ms < lease_until_ms or self.is_alone or self.is_followed(now_ms - followed_within_ms)
+        if now_ms < lease_until_ms:
+            return True
+        return not self._is_shared and (self.is_alone or self.is_followed(now_ms - followed_within_ms))
+
+    def is_certain(self, now_ms: float, lease_until_ms: float) -> bool:
+        """Whether no other leader can have begun by now, without asking the followers.
+
+        Stricter than `leads`, whose window may end after another leader has begun. The lease says nothing where others
+        may have been made leaders while this broker holds it.
+        """
+        if self.is_alone and not self._is_shared:
+            return True
+        proposes_another = self.proposed is not None and self.me not in self.proposed
+        return now_ms < lease_until_ms and not proposes_another and not self.is_removed
 
     def is_followed(self, since_ms: float) -> bool:
         """Whether every other member of the in-sync set certainly followed at some moment since."""
         others = self._counted - {self.me}
         return all(self._followers[broker].last_followed_ms >= since_ms for broker in others)
+
+    def lags(self, start_offset: int, own_end: int) -> Iterator[tuple[BrokerId, int]]:
+        """How many records each follower does not have yet, of those from `start_offset` on.
+
+        Of one that has not fetched in this epoch: it has what is below the high watermark if it is in sync, and may
+        have nothing if it is not.
+        """
+        for broker, follower in self._followers.items():
+            end = follower.end_offset
+            if end == UNKNOWN:
+                end = self.high_watermark if broker in self.in_sync else start_offset
+            yield broker, max(0, own_end - max(end, start_offset))
+
+    def followers_alive(self) -> list[BrokerId]:
+        """Those in sync first."""
+        return sorted(
+            (broker for broker in self._followers if broker in self._alive),
+            key=lambda broker: (broker not in self.in_sync, broker),
+        )
 
     def end_of(self, follower: BrokerId) -> int:
         return self._followers[follower].end_offset
@@ -243,7 +285,9 @@ class Leadership:
     def _is_behind(self, follower: Follower, own_end: int, now_ms: float) -> bool:
         if follower.end_offset >= own_end:
             return False
-        if now_ms - follower.last_caught_up_ms > self._rules.max_ms:
+        is_unheard = follower.end_offset == UNKNOWN
+        max_ms = max(self._rules.max_ms, self._rules.lease_ms) if is_unheard else self._rules.max_ms
+        if now_ms - follower.last_caught_up_ms > max_ms:
             return True
         behind = own_end - follower.end_offset
         return bool(self._rules.max_messages) and follower.end_offset != UNKNOWN and behind > self._rules.max_messages

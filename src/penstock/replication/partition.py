@@ -6,17 +6,30 @@ such change has an epoch, and what began in an earlier one ends with an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from penstock.cluster.metadata import NO_LEADER, PartitionImage
 from penstock.errors import ApiError, Code
 from penstock.ids import BrokerId, TopicPartition
-from penstock.replication.beside import Beside, Pair
-from penstock.replication.delaying import NO_DELAYS, Delaying
-from penstock.replication.following import Divergence, Position, diverges, is_out_of_range
+from penstock.records.batch import BatchHeader, read_header
+from penstock.records.records import records_block
+from penstock.replication.companion_pair import CompanionPair, Pair, PairAppend
+from penstock.replication.delayed_records import NO_DELAYS, DelayedRecords
+from penstock.replication.divergence import Divergence, Position, diverges, is_out_of_range
+from penstock.replication.leader_lease import LeaderLease
 from penstock.replication.leadership import Heard, LagRules, Leadership
-from penstock.replication.tenure import Tenure
-from penstock.replication.waiting import PLENTY, Parked, Unacknowledged, Waiter, another_leads
+from penstock.replication.waiters import (
+    PLENTY,
+    Confirmations,
+    FollowerWaiter,
+    Parked,
+    Unacknowledged,
+    Waiter,
+    another_leads,
+    not_confirmed,
+)
+from penstock.storage.admission import Checked, Inspected, check_batch_for, inspect, looks_into_records
 from penstock.storage.contract import Appended, Log, Slice
 
 ALL_IN_SYNC = -1
@@ -32,26 +45,38 @@ class Partition:
     """
 
     __slots__ = (
-        "_delaying",
+        "_confirmations",
+        "_delayed_records",
         "_is_only_replica",
+        "_lease",
         "_parked",
-        "_tenure",
         "_told_stable",
         "_unacknowledged",
-        "beside",
         "high_watermark",
         "is_gone",
+        "is_shared",
         "leader",
         "leader_epoch",
         "leadership",
         "log",
+        "pair",
         "term",
     )
 
-    def __init__(self, log: Log, tenure: Tenure, beside: Beside | None = None, delaying: Delaying = NO_DELAYS) -> None:
+    def __init__(
+        self,
+        log: Log,
+        lease: LeaderLease,
+        pair: CompanionPair | None = None,
+        delayed_records: DelayedRecords = NO_DELAYS,
+        *,
+        is_shared: bool = False,
+    ) -> None:
+        """`is_shared`: the log is one of a shared engine, and has been taken over."""
         self.log = log
-        self.beside = beside or Beside(log)
-        self._delaying = delaying
+        self.is_shared = is_shared
+        self.pair = pair or CompanionPair(log)
+        self._delayed_records = delayed_records
         self.leader = NO_LEADER
         self.leader_epoch = -1
         self.leadership: Leadership | None = None
@@ -60,13 +85,14 @@ class Partition:
         self.is_gone = False
         self.term = 0
         """How many roles have ended: what was appended in one of them is waited for in that one only."""
-        self._tenure = tenure
+        self._lease = lease
         self._is_only_replica = False
         """It leads, and nobody follows: what the log has is acknowledged."""
         self._parked = Parked()
         self._told_stable = self.last_stable_offset
         """The last stable offset when those who wait for it were last told."""
         self._unacknowledged = Unacknowledged()
+        self._confirmations = Confirmations()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -82,7 +108,7 @@ class Partition:
 
     def lead(self, me: BrokerId, image: PartitionImage, alive: frozenset[BrokerId], rules: LagRules) -> None:
         """The metadata says that this replica leads, with these followers."""
-        now_ms = self._tenure.now_ms()
+        now_ms = self._lease.now_ms()
         if self.leadership is None:
             self._end_role()
         if self.leadership is None or self.leader_epoch != image.leader_epoch:
@@ -97,11 +123,13 @@ class Partition:
                 high_watermark=self.high_watermark,
                 rules=rules,
                 now_ms=now_ms,
+                is_shared=self.is_shared,
             )
             self.leader, self.leader_epoch = me, image.leader_epoch
             self._parked.wake_followers()
         else:
             self.leadership.settled(image.in_sync, image.replicas, alive, now_ms)
+        self.leadership.is_removed = me in image.removing
         self._is_only_replica = self.leadership.is_only_replica
         self._raise_watermark(0)
 
@@ -127,14 +155,46 @@ class Partition:
 
     def check_leads(self) -> Leadership:
         leadership = self.leadership
-        if leadership is None or not self._tenure.holds_for(leadership):
+        if leadership is None or not self._lease.holds_for(leadership):
             raise self._not_leading()
         return leadership
+
+    async def confirm_leads(self, since_ms: float | None = None) -> None:
+        """Returns when this replica certainly led at some moment since `since_ms`, or since now: what it knows of the
+        partition after that is not older than what another leader had acknowledged by then. ApiError if it may not.
+
+        While the lease holds nobody is asked. Past it every in-sync follower has to fetch once more.
+        """
+        leadership = self.check_leads()
+        if self._lease.is_certain_for(leadership):
+            return
+        since_ms = self._lease.now_ms() if since_ms is None else since_ms
+        if leadership.is_followed(since_ms):
+            return
+        self._call_followers(since_ms)
+        await self._confirmations.wait(since_ms, self._lease.followed_within_ms)
+
+    def other_replicas(self) -> list[BrokerId]:
+        """Brokers that may have what this one has; the leader, as far as it is known, knows them all."""
+        if self.leadership is not None:
+            return self.leadership.followers_alive()
+        return [self.leader] if self.leader >= 0 else []
+
+    def follower_heard(self) -> None:
+        """A follower has fetched again, from this partition as before."""
+        if self._confirmations and self.leadership is not None:
+            self._confirmations.confirm(self.leadership.is_followed)
+            if self._confirmations:
+                self._call_followers(self._confirmations.latest_ms)
+
+    def _call_followers(self, since_ms: float) -> None:
+        for waiter in tuple(self._parked.followers):
+            waiter.answer_now(since_ms)
 
     @property
     def knows_watermark(self) -> bool:
         """Whether nobody can have seen a higher one from the leader before."""
-        return self.leadership is not None and self.leadership.knows_watermark
+        return self.leadership is not None and self.leadership.knows_watermark and not self.log.is_read_only
 
     def check_watermark(self) -> None:
         """Clients are asked to wait until it is known: what they have seen does not become less."""
@@ -147,81 +207,143 @@ class Partition:
     def _not_leading(self) -> ApiError:
         return ApiError(Code.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is led by broker {self.leader}")
 
-    async def append(self, batch: memoryview, acks: int, *, guard: int | None = None, is_own: bool = False) -> Appended:
-        """Appends a producer's batch; what `guard` and `is_own` mean, `Log.append` says.
+    @property
+    def takes_delayed(self) -> bool:
+        """Whether producers may ask that records are delivered later."""
+        return self._delayed_records.takes_delayed
+
+    def asks_for_delay(self, block: memoryview) -> bool:
+        """Whether one of these decompressed records may ask for a delay."""
+        return self._delayed_records.asks_for_delay(block)
+
+    def delayed_in(self, header: BatchHeader, block: memoryview) -> object:
+        """What of a batch with these records is for later; None if all of it is for now. May be called in a thread."""
+        return self._delayed_records.delayed_in(self.log.config, header, block)
+
+    def _inspect(self, batch: memoryview) -> Inspected:
+        config = self.log.config
+        header = check_batch_for(batch, config)
+        if not self.takes_delayed and not looks_into_records(config, header):
+            return Inspected(header, config)
+        block = records_block(batch, header)
+        return inspect(batch, header, config, block)._replace(delayed=self.delayed_in(header, block))
+
+    async def append(
+        self,
+        batch: memoryview,
+        acks: int,
+        *,
+        guard: int | None = None,
+        is_own: bool = False,
+        inspected: Inspected | None = None,
+    ) -> Appended:
+        """Appends a producer's batch; `Log.check` explains `guard` and `is_own`. The caller has `inspected` what a
+        client sent, because that can take long.
 
         With acks=all the caller awaits `acknowledged`, in the term at its return, before it answers.
         """
-        log = self.log
+        log, write_lock, delayed = self.log, self.pair.write_lock, None
         if acks == ALL_IN_SYNC:
             self._check_in_sync(Code.NOT_ENOUGH_REPLICAS)
-        part = None if is_own else self._delaying.parting(self, batch)
-        if part is not None:
+        if not is_own:
+            if inspected is None or inspected.config is not log.config:
+                inspected = self._inspect(batch)
+            delayed = inspected.delayed
+        if delayed is not None:
             self.check_leads()
             await self._prepare_companion()
-        await log.admit()
-        if self.beside.is_torn:
-            await self.beside.mend()
-        epoch, term = self.check_leads().epoch, self.term
+        await log.prepare_write()
+        duplicate: ApiError | None = None
+        # From here to the end of the write nobody else may write to the log: see the rules in `storage.contract`.
+        if write_lock is not None:
+            await write_lock.acquire()
         try:
-            appended = await log.append(batch, epoch, guard=guard, is_own=is_own, part=part)
+            if self.pair.is_torn:
+                await self.pair.cut_torn()
+            epoch, term = self.check_leads().epoch, self.term
+            checked = log.check(batch, guard=guard, is_own=is_own, inspected=inspected)
+            header, repeat_of = checked.header, checked.repeat_of
+            base_offset = log.end_offset if repeat_of is None else repeat_of
+            if delayed is not None and repeat_of is None:
+                pair = self._delayed_records.split(self, delayed, header, base_offset, epoch)
+                await self._write_halves(checked, pair, base_offset, epoch)
+            elif repeat_of is None:
+                await log.write(checked, base_offset, epoch)
         except ApiError as error:
-            if error.code is Code.DUPLICATE_SEQUENCE_NUMBER and acks == ALL_IN_SYNC:
-                # Clients take it for success: what they sent must be with all that are in sync.
-                await self.acknowledged(log.end_offset - 1, term)
-            raise
-        self._check_term(term)
+            if error.code is not Code.DUPLICATE_SEQUENCE_NUMBER or acks != ALL_IN_SYNC:
+                raise
+            duplicate = error
+        finally:
+            if write_lock is not None:
+                write_lock.release()
+        if duplicate is not None:
+            # Clients take it for success: what they sent must be with all that are in sync.
+            await self.acknowledged(log.end_offset - 1, term)
+            raise duplicate
+        messages = header.last_offset_delta + 1
+        await log.secure(messages if repeat_of is None else 0)
+        self.check_term(term)
         self._grew(len(batch))
-        return appended
+        return Appended(base_offset, base_offset + messages - 1, checked.append_time_ms, repeat_of is not None)
+
+    async def _write_halves(self, checked: Checked, pair: Pair, base_offset: int, epoch: int) -> None:
+        """Writes one half of a checked batch to the companion, then the other to the log."""
+        companion = self.pair.companion
+        assert companion is not None
+        await companion.write_stamped(pair.aside)
+        await self.log.write(checked._replace(batch=pair.kept, header=read_header(pair.kept)), base_offset, epoch)
 
     async def append_marker(
         self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int
     ) -> None:
-        """Ends a producer's transaction; on return the marker is acknowledged by all that are in sync, and who waits
-        for what it makes stable is told.
+        """Ends a producer's transaction; on return all in-sync replicas have the marker, and whoever waits for what it
+        makes stable has been told.
         """
-        if self.beside.companion is not None:
+        if self.pair.companion is not None:
             await self._prepare_companion()
-        await self.log.admit()
-        await self.beside.mend()
-        epoch, term = self.check_leads().epoch, self.term
-        appended = await self.log.append_marker(
-            producer_id,
-            producer_epoch,
-            committed=committed,
-            coordinator_epoch=coordinator_epoch,
-            leader_epoch=epoch,
-            part=self._delaying.parting_of_marker(self, producer_id),
-        )
-        self._check_term(term)
+        log = self.log
+        await log.prepare_write()
+        async with self.pair.writing():
+            await self.pair.cut_torn()
+            epoch, term = self.check_leads().epoch, self.term
+            checked = log.check_marker(
+                producer_id, producer_epoch, committed=committed, coordinator_epoch=coordinator_epoch
+            )
+            offset = log.end_offset
+            pair = self._delayed_records.split_marker(self, checked.batch, offset, epoch)
+            if pair is None:
+                await log.write(checked, offset, epoch)
+            else:
+                await self._write_halves(checked, pair, offset, epoch)
+        await log.secure(1)
+        self.check_term(term)
         self._grew(0)
-        await self.acknowledged(appended.last_offset, term)
+        await self.acknowledged(offset, term)
 
-    async def append_pair(self, make: Callable[[int, int], Pair | None]) -> bool:
-        """Appends what we make ourselves, given the base offset and the epoch, to the companion and to the log; False
-        if nothing was made after all.
+    @asynccontextmanager
+    async def pair_append(self) -> AsyncIterator[PairAppend]:
+        """For a pair that this broker builds: gives the place where the caller may write it, or not, before it awaits
+        anything else.
         """
-        companion = await self.beside.ensure()
-        await companion.admit()
-        await self.log.admit()
-        await self.beside.mend()
-        epoch, term = self.check_leads().epoch, self.term
-        pair = make(self.log.end_offset, epoch)
-        if pair is None:
-            return False
-        companion.put(pair.aside)
-        self.log.put(pair.kept)
-        await self.log.secure(1)
-        self._check_term(term)
-        self._grew(len(pair.kept))
-        return True
+        companion = await self.pair.ensure()
+        await companion.prepare_write()
+        await self.log.prepare_write()
+        async with self.pair.writing():
+            await self.pair.cut_torn()
+            epoch, term = self.check_leads().epoch, self.term
+            place = PairAppend(self.log, companion, self.log.end_offset, epoch)
+            yield place
+        if place.written_bytes:
+            await self.log.secure(1)
+            self.check_term(term)
+            self._grew(place.written_bytes)
 
     async def acknowledged(self, offset: int, term: int, within_ms: int | None = None) -> None:
         """Returns when everybody who is in sync has the record that was appended at `offset` in a term; ApiError if
         this replica no longer leads, too few are in sync, or it takes longer.
         """
         # As a follower it may get another record at that offset, and acknowledge that.
-        self._check_term(term)
+        self.check_term(term)
         await self.passed(offset, within_ms)
         self._check_in_sync(Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
@@ -240,9 +362,12 @@ class Partition:
         """
         # An append whose producer went away before it was flushed has nobody else to do this.
         self._raise_watermark(0)
+        if offset > self.high_watermark and self.leadership is not None:
+            # Another leader may have shown it.
+            await self.confirm_leads()
         high_watermark = self.high_watermark
         if offset > high_watermark:
-            if offset <= self.log.end_offset:
+            if offset <= self.log.end_offset or self.log.is_read_only:
                 self.check_watermark()
             raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark {high_watermark}")
         if not committed_only:
@@ -267,22 +392,23 @@ class Partition:
         if not leadership.knows(follower):
             raise ApiError(Code.UNKNOWN_LEADER_EPOCH, f"broker {follower} is no replica of {self.topic_partition}")
         divergence = None
-        if asked.offset >= log.start_offset or not self.beside.serves_below_start(follower, asked):
+        if asked.offset >= log.start_offset or not self.pair.serves_below_start(follower, asked):
             if is_out_of_range(asked, log.start_offset, leadership.end_of(follower)):
                 raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {asked.offset} lies before the log")
             divergence = diverges(asked, log.epochs, log.end_offset)
         if divergence is None:
-            now_ms = self._tenure.now_ms()
+            now_ms = self._lease.now_ms()
             leadership.fetched(follower, asked.offset, log.end_offset, now_ms, heard.followed_ms, heard)
             self._raise_watermark(0)
+            self.follower_heard()
         return divergence
 
     async def read_for_follower(self, follower: BrokerId, offset: int, max_bytes: int) -> Slice:
-        return await self.beside.read(follower, offset, max_bytes)
+        return await self.pair.read(follower, offset, max_bytes)
 
     async def trim(self, offset: int) -> int:
         """Removes records below `offset` (-1: all that are visible) and gives the new start of the log."""
-        self.check_leads()
+        await self.confirm_leads()
         target = self.high_watermark if offset == -1 else offset
         if not 0 <= target <= self.high_watermark:
             raise ApiError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is not below the high watermark")
@@ -300,47 +426,51 @@ class Partition:
         else:
             self._parked.readers.add(waiter)
 
-    def park_follower(self, waiter: Waiter) -> None:
+    def park_follower(self, waiter: FollowerWaiter) -> None:
         """Tells `waiter` from now on when the end of the log has risen or, with no bytes, the high watermark."""
         self._parked.followers.add(waiter)
 
     def unpark(self, waiter: Waiter) -> None:
         self._parked.discard(waiter)
 
+    def unpark_follower(self, waiter: FollowerWaiter) -> None:
+        self._parked.discard_follower(waiter)
+
     def go(self) -> None:
         """The partition leaves this broker: whoever waits has to look again."""
         self.is_gone = True
         self._end_role()
 
-    async def give_up_names(self, batch: memoryview, acks: int) -> None:
-        """For a batch that goes to the partition that has taken the place of this one: what waits here under a name
-        that it gives or cancels is not delivered.
+    async def cancel_timers(self, batch: memoryview, acks: int) -> None:
+        """Cancels the messages that wait here under timer ids that a batch sets or cancels; the batch itself goes to
+        the successor of this partition.
         """
         end, term = self.log.end_offset, self.term
-        if self.beside.companion is None or self.leadership is None:
+        if self.pair.companion is None or self.leadership is None:
             return
-        await self._delaying.give_up_names(self, batch)
+        await self._delayed_records.cancel_timers(self, batch)
         if acks == ALL_IN_SYNC and self.log.end_offset > end:
             await self.acknowledged(self.log.end_offset - 1, term)
 
     def has_companion(self) -> None:
         """A leader has sent halves of batches: what waits in them is looked after from now on."""
-        if self.beside.companion is not None:
-            self._delaying.look_after(self)
+        if self.pair.companion is not None:
+            self._delayed_records.look_after(self)
 
     async def _prepare_companion(self) -> None:
-        await (await self.beside.ensure()).admit()
-        self._delaying.look_after(self)
-        await self._delaying.ready(self)
+        await (await self.pair.ensure()).prepare_write()
+        self._delayed_records.look_after(self)
+        await self._delayed_records.ready(self)
 
     def _check_in_sync(self, code: Code) -> None:
         wanted = self.log.config.min_insync_replicas
-        if wanted > 1 and self.leadership is not None and len(self.leadership.in_sync) < wanted:
+        if wanted > 1 and not self.is_shared and self.leadership is not None and len(self.leadership.in_sync) < wanted:
             raise ApiError(code, f"{len(self.leadership.in_sync)} replicas are in sync, the topic wants {wanted}")
 
-    def _check_term(self, term: int) -> None:
+    def check_term(self, term: int) -> None:
+        """For something that was appended in a term: ApiError if that is over."""
         if self.term != term:
-            raise another_leads()
+            raise not_confirmed()
 
     def _end_role(self) -> None:
         """Whoever waits for something of the role that ends has to look again, or is told so."""
@@ -348,7 +478,8 @@ class Partition:
         self.leadership = None
         self._is_only_replica = False
         self._unacknowledged.give_up()
-        self.beside.role_changed()
+        self._confirmations.give_up()
+        self.pair.role_changed()
         self._parked.wake()
 
     def _grew(self, appended_bytes: int) -> None:
@@ -362,7 +493,7 @@ class Partition:
         if self._is_only_replica:
             if visible > self.high_watermark:
                 self._set_watermark(visible, appended_bytes)
-        elif self.leadership is not None and self.leadership.raise_watermark(visible, self._tenure.now_ms()):
+        elif self.leadership is not None and self.leadership.raise_watermark(visible, self._lease.now_ms()):
             self._set_watermark(self.leadership.high_watermark, PLENTY)
 
     def follow_watermark(self, leaders: int, appended_bytes: int) -> None:

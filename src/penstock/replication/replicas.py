@@ -1,35 +1,63 @@
 """The partitions that this broker holds, kept in step with the metadata image.
 
-A change of the image is applied in the background, one after the other; `applied` says when this broker has caught up,
-so that a topic is not announced as created before it can be written to.
+Images are taken one after the other, in the background, and in each only the topics that differ from the one before.
+What changes of a topic is applied in order; topics do not wait for each other, so that one with thousands of
+partitions, or one whose logs are removed from a slow disk, holds up nobody else. `applied` says when this broker has
+caught up with some topics, or with all, so that a topic is not announced before it can be written to.
+
+Of a topic in shared storage this broker holds what it leads, and nothing else. It opens a log and takes it over in the
+leader epoch that the image says, and only then there is a partition; if the epoch changes, all of it is done again.
+What does not succeed is tried again and again, and clients are told that this broker does not lead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 
-from penstock.cluster.metadata import MetadataImage, TopicImage
+from penstock.cluster.metadata import MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.timer_topics import name_of, timer_topic
 from penstock.config.topic import TopicConfig
-from penstock.errors import ApiError, Code, StorageError
+from penstock.errors import ApiError, Code, PenstockError, StorageError
+from penstock.gc_freeze import freezing
 from penstock.ids import BrokerId, TopicId, TopicPartition, companion_of
 from penstock.logs import fields
-from penstock.replication.beside import Beside
-from penstock.replication.delaying import NO_DELAYS, Delaying
+from penstock.replication.companion_pair import CompanionPair
+from penstock.replication.delayed_records import NO_DELAYS, DelayedRecords
+from penstock.replication.leader_lease import LeaderLease
 from penstock.replication.leadership import LagRules
 from penstock.replication.partition import Partition
-from penstock.replication.tenure import Tenure
+from penstock.replication.take_overs import TakeOvers, release
 from penstock.storage.companions import companion_config
 from penstock.storage.contract import Engine, Log
+from penstock.yielding import yielding
 
 logger = logging.getLogger(__name__)
 
 _TOPIC_ID_BYTES = 16
+_MANY_PARTITIONS = 500
+"""With so many new ones it pays to keep the garbage collector away."""
+_FIRST_TRY_AGAIN_S, _LAST_TRY_AGAIN_S = 0.1, 5.0
+"""How long to wait before shared storage is asked again: twice as long each time."""
+_FEW_PARTITIONS = 32
+"""A topic with no more is given roles and settings at once; one with more, in turns with others."""
 
 Effective = Callable[[TopicImage, MetadataImage], TopicConfig]
 RoleCallback = Callable[[Partition], None]
+
+
+class _TopicWork:
+    """What is still to be applied of one topic, and the task that does it."""
+
+    __slots__ = ("last", "steps")
+
+    def __init__(self) -> None:
+        self.steps: deque[tuple[TopicImage | None, MetadataImage, asyncio.Future[None]]] = deque()
+        self.last: asyncio.Future[None] | None = None
 
 
 class Replicas:
@@ -40,31 +68,59 @@ class Replicas:
         broker: BrokerId,
         engines: Mapping[str, Engine],
         effective: Effective,
-        tenure: Tenure,
+        lease: LeaderLease,
         lag_rules: LagRules,
-        delaying: Delaying = NO_DELAYS,
+        delayed_records: DelayedRecords = NO_DELAYS,
     ) -> None:
         self._broker = broker
         self._engines = engines
         self._effective = effective
-        self._tenure = tenure
+        self._lease = lease
         self._lag_rules = lag_rules
-        self._delaying = delaying
+        self._delayed_records = delayed_records
         self._on_role: list[RoleCallback] = []
         self._has_begun = False
+        self._is_closing = False
         self._image: MetadataImage | None = None
+        self._newest: MetadataImage | None = None
+        """The last image that was taken, applied or not."""
+        self._topics: dict[str, TopicImage] = {}
+        """Topics as they have been applied; the image may be ahead of them."""
         self._partitions: dict[str, dict[int, Partition]] = {}
         self._names_by_id: dict[bytes, str] = {}
+        self._next: deque[Callable[[], Awaitable[None]]] = deque()
+        self._taken = 0
+        self._done = 0
+        """How many of the steps that were taken are done, but for the work on topics that they have led to."""
         self._step: asyncio.Task[None] | None = None
-        self._next: list[MetadataImage] = []
+        self._work: dict[str, _TopicWork] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._take_overs = TakeOvers()
+        self._tries: dict[str, int] = {}
+        """Topics of which a partition could not be taken over, and how often that was tried."""
+        self._again: dict[str, asyncio.TimerHandle] = {}
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._partitions.values():
             yield from partitions.values()
 
     @property
+    def count(self) -> int:
+        """How many partitions there are."""
+        return sum(len(partitions) for partitions in self._partitions.values())
+
+    @property
     def broker(self) -> BrokerId:
         return self._broker
+
+    @property
+    def shared_engines(self) -> list[Engine]:
+        """The engines whose logs every broker reaches."""
+        return [engine for engine in self._engines.values() if engine.is_shared]
+
+    def now_ms(self) -> float:
+        """The time by which leases, and what is heard from followers, are measured."""
+        return self._lease.now_ms()
 
     def on_role(self, callback: RoleCallback) -> None:
         """Call back after a partition has begun to lead or to follow, or has gone."""
@@ -74,14 +130,16 @@ class Replicas:
         """The partitions that follow, by the broker that they follow."""
         found: dict[BrokerId, dict[TopicPartition, Partition]] = {}
         for partition in self:
-            if partition.leadership is None and partition.leader >= 0:
+            if partition.leadership is None and partition.leader >= 0 and not partition.is_shared:
                 found.setdefault(partition.leader, {})[partition.topic_partition] = partition
         return found
 
     async def open(self, image: MetadataImage) -> None:
-        """Brings back every log of this broker."""
+        """Brings back every log of this broker, but for those in shared storage, which it does not lead yet."""
         wanted: dict[str, dict[TopicPartition, tuple[TopicId, TopicConfig]]] = {name: {} for name in self._engines}
         for topic in image.topics.values():
+            if topic.is_shared:
+                continue
             config = self._effective(topic, image)
             for partition in topic.partitions:
                 if self._broker in partition.replicas:
@@ -89,20 +147,18 @@ class Replicas:
                     wanted[config.storage][at] = (topic.id, config)
         for name, engine in self._engines.items():
             await engine.open(wanted[name])
-        self._image = image
+        self._image = self._newest = image
         for topic in image.topics.values():
-            self._adopt(topic)
+            await self._adopt(topic)
+            self._topics[topic.name] = topic
 
     async def begin(self) -> None:
         """This broker is a member of the cluster: from now on its partitions lead and follow.
 
         Not before: what the metadata said of a former self does not hold for this one.
         """
+        self._take(self._begin)
         await self.applied()
-        self._has_begun = True
-        assert self._image is not None
-        for topic in self._image.topics.values():
-            self._give_roles(topic, self._image.alive)
 
     def find(self, topic: str, index: int) -> Partition:
         """The partition, or the error that a client gets when it is not here."""
@@ -129,127 +185,339 @@ class Replicas:
         return name
 
     def change(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Takes a new image; what it asks for is done in the background, in order."""
-        self._next.append(new)
-        if self._step is None:
-            self._step = asyncio.get_running_loop().create_task(self._catch_up(), name="apply metadata")
+        """Takes a new image; what it asks for is done in the background, in order.
 
-    async def applied(self) -> None:
-        """Returns when every image so far has been applied."""
-        while self._step is not None:
+        But a leader of which the image says that it is none any more stops at once, however much there is to be done.
+        """
+        self._newest = new
+        self._depose(old, new)
+        self._take(lambda: self._apply(new))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every image so far has been applied."""
+        return self._step is None and not self._work
+
+    def has_applied(self, topic: TopicImage) -> bool:
+        """Whether all partitions of a topic that are for this broker can be used here."""
+        held = self._topics.get(topic.name)
+        return held is not None and held.id == topic.id and len(held.partitions) >= len(topic.partitions)
+
+    async def applied(self, names: Iterable[str] | None = None) -> None:
+        """Returns when every image so far has been applied, as far as it is about these topics; by default, all."""
+        taken = self._taken
+        while self._done < taken and self._step is not None:
             await asyncio.shield(self._step)
+        work = self._work.values() if names is None else filter(None, map(self._work.get, names))
+        for last in [each.last for each in work]:
+            if last is not None:
+                await asyncio.wait([last])
 
     async def close(self) -> None:
-        await self.applied()
+        self._is_closing = True
+        for timer in self._again.values():
+            timer.cancel()
+        while not self.is_settled:
+            await self.applied()
         for partition in self:
             partition.go()
         self._partitions.clear()
         for engine in self._engines.values():
             await engine.close()
 
+    def _take(self, step: Callable[[], Awaitable[None]]) -> None:
+        self._next.append(step)
+        self._taken += 1
+        if self._step is None:
+            self._step = asyncio.get_running_loop().create_task(self._catch_up(), name="apply metadata")
+
     async def _catch_up(self) -> None:
         try:
             while self._next:
-                image = self._next.pop(0)
-                await self._apply(image)
+                step = self._next.popleft()
+                try:
+                    await step()
+                except Exception:
+                    # The next image is applied all the same, and whoever waits for this one goes on.
+                    logger.exception("could not apply metadata")
+                self._done += 1
         finally:
             self._step = None
+
+    async def _begin(self) -> None:
+        self._has_begun = True
+        assert self._image is not None
+        async for name, topic in yielding(self._image.topics.items()):
+            self._bring(name, topic, self._image)
 
     async def _apply(self, image: MetadataImage) -> None:
         old = self._image
         assert old is not None
         self._image = image
-        for name, topic in old.topics.items():
-            current = image.topics.get(name)
-            if current is None or current.id != topic.id:
-                await self._remove(topic)
-        defaults_changed = old.settings_of(self._broker) != image.settings_of(self._broker)
-        alive_changed = old.alive != image.alive
-        for name, topic in image.topics.items():
-            if defaults_changed or old.topics.get(name) is not topic:
-                await self._update(topic, image)
-            elif alive_changed:
-                self._give_roles(topic, image.alive)
+        all_change = old.settings_of(self._broker) != image.settings_of(self._broker) or old.alive != image.alive
+        gone = [name for name in old.topics if name not in image.topics]
+        changed = [name for name, topic in image.topics.items() if all_change or old.topics.get(name) is not topic]
+        async for name in yielding([*gone, *changed]):
+            self._bring(name, image.topics.get(name), image)
 
-    async def _update(self, topic: TopicImage, image: MetadataImage) -> None:
-        config = self._effective(topic, image)
+    def _bring(self, name: str, topic: TopicImage | None, image: MetadataImage) -> None:
+        """Has a topic brought to what an image says: at once if that is quickly done, else by a task of its own."""
+        work = self._work.get(name)
+        if work is None and topic is not None and self._is_quick(topic):
+            held = self._partitions.get(name, {})
+            config = self._effective(topic, image)
+            for partition in topic.partitions:
+                self._settle(held.get(partition.index), partition, config, image)
+            self._topics[name] = topic
+            return
+        if work is None:
+            work = self._work[name] = _TopicWork()
+            task = asyncio.get_running_loop().create_task(self._work_on(name, work), name=f"apply metadata of {name}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        work.last = asyncio.get_running_loop().create_future()
+        work.steps.append((topic, image, work.last))
+
+    def _is_quick(self, topic: TopicImage) -> bool:
+        """Whether no log has to be made or removed, and there are few partitions."""
+        if len(topic.partitions) > _FEW_PARTITIONS:
+            return False
+        before = self._topics.get(topic.name)
+        if before is None or before.id != topic.id or len(before.partitions) > len(topic.partitions):
+            return False
         held = self._partitions.get(topic.name, {})
-        for index in [index for index in held if index >= len(topic.partitions)]:
-            await self._let_go(held.pop(index))
-        for partition in topic.partitions:
-            at = TopicPartition(topic.name, partition.index)
-            if self._broker not in partition.replicas:
-                if partition.index in held:
-                    await self._let_go(held.pop(partition.index))
-                continue
-            if partition.index in held:
-                held[partition.index].log.configure(config)
-                companion = held[partition.index].beside.companion
-                if companion is not None:
-                    companion.configure(companion_config(config))
+        if topic.is_shared:
+            epochs = {index: partition.leader_epoch for index, partition in held.items()}
+            return epochs == self._led_epochs(topic) and not any(each.log.is_read_only for each in held.values())
+        return all((self._broker in each.replicas) == (each.index in held) for each in topic.partitions)
+
+    def _led_epochs(self, topic: TopicImage) -> dict[int, int]:
+        """The partitions in shared storage that this broker leads, and in which epoch."""
+        if not self._has_begun:
+            return {}
+        return {each.index: each.leader_epoch for each in topic.partitions if each.leader == self._broker}
+
+    async def _work_on(self, name: str, work: _TopicWork) -> None:
+        try:
+            while work.steps:
+                topic, image, done = work.steps.popleft()
+                try:
+                    await self._update(name, topic, image)
+                except Exception:
+                    # The next image of the topic is applied all the same, and whoever waits for this one goes on.
+                    logger.exception("could not apply the metadata of a topic", extra=fields(topic=name))
+                finally:
+                    done.set_result(None)
+        finally:
+            del self._work[name]
+
+    async def _update(self, name: str, topic: TopicImage | None, image: MetadataImage) -> None:
+        before = self._topics.get(name)
+        if before is not None and (topic is None or before.id != topic.id):
+            del self._topics[name]
+            self._names_by_id.pop(before.id.bytes, None)
+            await self._let_go(list(self._partitions.pop(name, {}).values()))
+        if topic is None:
+            return
+        if topic.is_shared:
+            await self._update_shared(topic, image)
+            return
+        config = self._effective(topic, image)
+        held = self._partitions.setdefault(name, {})
+        here = {each.index for each in topic.partitions if self._broker in each.replicas}
+        await self._let_go([held.pop(index) for index in held.keys() - here])
+        with freezing() if len(here) - len(held) >= _MANY_PARTITIONS else nullcontext():
+            async for partition in yielding(topic.partitions):
+                if partition.index in here and partition.index not in held:
+                    await self._create(TopicPartition(name, partition.index), topic.id, config)
+            await self._adopt(topic)
+            async for partition in yielding(topic.partitions):
+                self._settle(held.get(partition.index), partition, config, image)
+        self._topics[name] = topic
+
+    async def _update_shared(self, topic: TopicImage, image: MetadataImage) -> None:
+        name, config = topic.name, self._effective(topic, image)
+        held = self._partitions.setdefault(name, {})
+        self._names_by_id[topic.id.bytes] = name
+        engine = self._engines.get(config.storage)
+        led = {} if engine is None else self._led_epochs(topic)
+        await self._let_go([held.pop(index) for index in list(held) if index >= len(topic.partitions)])
+        moved = [
+            index
+            for index, partition in held.items()
+            if partition.leader_epoch != led.get(index)
+            or (partition.log.is_read_only and engine is not None and engine.takes_writes(_database(topic, index)))
+        ]
+        await self._let_go([held.pop(index) for index in moved], is_kept=True)
+        missing = [topic.partitions[index] for index in led if index not in held]
+        random.shuffle(missing)  # or a few that always fail could keep the others from their turn
+        failed: list[tuple[TopicPartition, Exception]] = []
+        if engine is not None:
+            await asyncio.gather(*(self._take_over(topic, each, image, engine, config, failed) for each in missing))
+        if failed:
+            at, error = failed[0]
+            logger.warning(
+                "cannot take over partitions in shared storage, retrying",
+                extra=fields(log=str(at), epoch=led[at.partition], reason=str(error), partitions=len(failed)),
+                exc_info=None if isinstance(error, PenstockError | OSError) else error,
+            )
+        async for partition in yielding(topic.partitions):
+            self._settle(held.get(partition.index), partition, config, image)
+        self._topics[name] = topic
+        if held.keys() == led.keys() and not any(partition.log.is_read_only for partition in held.values()):
+            self._tries.pop(name, None)
+        else:
+            self._try_again_later(name)
+
+    async def _take_over(
+        self,
+        topic: TopicImage,
+        image: PartitionImage,
+        of: MetadataImage,
+        engine: Engine,
+        config: TopicConfig,
+        failed: list[tuple[TopicPartition, Exception]],
+    ) -> None:
+        """Opens a log in shared storage and leads its partition; or notes why not."""
+        at = TopicPartition(topic.name, image.index)
+        log, error = await self._take_overs.take_over(engine, topic, image, config)
+        if error is not None:
+            failed.append((at, error))
+        if log is None:
+            return
+        if not self._still_leads(topic, image):
+            await release(engine, at)
+            return
+        partition = self._partition(log, engine, is_internal=topic.is_internal)
+        partition.lead(self._broker, image, of.alive, self._lag_rules)
+        self._partitions[topic.name][image.index] = partition
+        self._tell(partition)
+
+    def _still_leads(self, topic: TopicImage, image: PartitionImage) -> bool:
+        """Whether this broker leads a partition in an epoch, by the last image: that may not have been applied yet."""
+        assert self._newest is not None
+        newest = self._newest.topics.get(topic.name)
+        if newest is None or newest.id != topic.id or image.index >= len(newest.partitions):
+            return False
+        found = newest.partitions[image.index]
+        return (found.leader, found.leader_epoch) == (self._broker, image.leader_epoch)
+
+    def _try_again_later(self, name: str) -> None:
+        """Has the latest image of a topic applied once more, after a while."""
+        if name in self._again or self._is_closing:
+            return
+        tries = self._tries[name] = self._tries.get(name, 0) + 1
+        wait_s = min(_FIRST_TRY_AGAIN_S * 2 ** min(tries - 1, 10), _LAST_TRY_AGAIN_S)
+
+        def again() -> None:
+            del self._again[name]
+            assert self._image is not None
+            topic = self._image.topics.get(name)
+            if topic is None:
+                self._tries.pop(name, None)
+            else:
+                self._bring(name, topic, self._image)
+
+        self._again[name] = asyncio.get_running_loop().call_later(wait_s, again)
+
+    async def _create(self, at: TopicPartition, topic_id: TopicId, config: TopicConfig) -> None:
+        try:
+            await self._engines[config.storage].create(at, topic_id, config)
+        except (OSError, StorageError) as error:
+            logger.critical("log is offline", extra=fields(log=str(at), reason=str(error)))
+
+    async def _let_go(self, partitions: list[Partition], *, is_kept: bool = False) -> None:
+        """Empties the list: what a partition is in memory goes bit by bit, too.
+
+        If `is_kept`, the logs are in shared storage and stay there.
+        """
+        logs: dict[Engine, list[TopicPartition]] = {engine: [] for engine in self._engines.values()}
+        async for _ in yielding(range(len(partitions))):
+            partition = partitions.pop()
+            at = partition.topic_partition
+            partition.go()
+            self._tell(partition)
+            await self._delayed_records.gone(partition)
+            for engine, found in logs.items():
+                found += (each for each in (at, companion_of(at)) if each in engine.logs)
+        for engine, found in logs.items():
+            if not found:
                 continue
             try:
-                await self._engines[config.storage].create(at, topic.id, config)
+                await (engine.release(*found) if is_kept else engine.delete(*found))
             except (OSError, StorageError) as error:
-                logger.critical("log is offline", extra=fields(log=str(at), reason=str(error)))
-        self._adopt(topic)
-        self._give_roles(topic, image.alive)
+                what = "could not release logs" if is_kept else "could not delete logs"
+                logger.error(what, extra=fields(first=str(found[0]), error=str(error)))
 
-    async def _remove(self, topic: TopicImage) -> None:
-        self._names_by_id.pop(topic.id.bytes, None)
-        for partition in self._partitions.pop(topic.name, {}).values():
-            await self._let_go(partition)
-
-    async def _let_go(self, partition: Partition) -> None:
-        partition.go()
-        self._tell(partition)
-        await self._delaying.gone(partition)
-        for at in (partition.topic_partition, companion_of(partition.topic_partition)):
-            for engine in self._engines.values():
-                if at in engine.logs:
-                    try:
-                        await engine.delete(at)
-                    except (OSError, StorageError) as error:
-                        logger.error("log not removed", extra=fields(log=str(at), error=str(error)))
-
-    def _give_roles(self, topic: TopicImage, alive: frozenset[BrokerId]) -> None:
-        if not self._has_begun:
-            return
-        held = self._partitions.get(topic.name, {})
-        for image in topic.partitions:
-            partition = held.get(image.index)
-            if partition is None:
+    def _depose(self, old: MetadataImage, new: MetadataImage) -> None:
+        for name, held in self._partitions.items():
+            topic, before = new.topics.get(name), old.topics.get(name)
+            if topic is None or before is None or topic is before or topic.id != before.id:
                 continue
-            before = partition.leader_epoch
-            if image.leader == self._broker:
-                partition.lead(self._broker, image, alive, self._lag_rules)
-            else:
-                partition.follow(image.leader, image.leader_epoch)
-            if partition.leader_epoch != before:
-                self._tell(partition)
+            for image in topic.partitions:
+                partition = held.get(image.index)
+                if partition is None or partition.leadership is None or image.leader == self._broker:
+                    continue
+                if image.leader_epoch > partition.leader_epoch:
+                    partition.follow(image.leader, image.leader_epoch)
+                    self._tell(partition)
+
+    def _settle(
+        self, partition: Partition | None, image: PartitionImage, config: TopicConfig, of: MetadataImage
+    ) -> None:
+        """Gives a partition the settings and the role that an image says."""
+        if partition is None:
+            return
+        partition.log.configure(config)
+        companion = partition.pair.companion
+        if companion is not None:
+            companion.configure(companion_config(config))
+        if not self._has_begun or image.leader_epoch < partition.leader_epoch:
+            return  # not a member yet, or of an image that is older than one by which it was deposed
+        before = partition.leader_epoch
+        if image.leader == self._broker:
+            partition.lead(self._broker, image, of.alive, self._lag_rules)
+        else:
+            partition.follow(image.leader, image.leader_epoch)
+        if partition.leader_epoch != before:
+            self._tell(partition)
 
     def _tell(self, partition: Partition) -> None:
         for callback in self._on_role:
             callback(partition)
 
-    def _adopt(self, topic: TopicImage) -> None:
+    async def _adopt(self, topic: TopicImage) -> None:
         partitions = self._partitions.setdefault(topic.name, {})
         self._names_by_id[topic.id.bytes] = topic.name
-        for image in topic.partitions:
+        if topic.is_shared:
+            return
+        engines = [(engine, engine.logs) for engine in self._engines.values()]
+        async for image in yielding(topic.partitions):
+            if image.index in partitions:
+                continue
             at = TopicPartition(topic.name, image.index)
-            for engine in self._engines.values():
-                log = engine.logs.get(at)
-                if log is not None and image.index not in partitions:
+            for engine, logs in engines:
+                log = logs.get(at)
+                if log is not None:
                     partitions[image.index] = self._partition(log, engine, is_internal=topic.is_internal)
 
     def _partition(self, log: Log, engine: Engine, *, is_internal: bool) -> Partition:
         at = companion_of(log.topic_partition)
 
         async def make() -> Log:
-            return await engine.create(at, log.topic_id, companion_config(log.config))
+            companion = await engine.create(at, log.topic_id, companion_config(log.config))
+            if engine.is_shared:
+                try:
+                    await companion.take_over(partition.leader_epoch)
+                except BaseException:
+                    await release(engine, at)
+                    raise
+            return companion
 
-        delaying = NO_DELAYS if is_internal else self._delaying
-        return Partition(log, self._tenure, Beside(log, engine.logs.get(at), make), delaying)
+        delayed_records = NO_DELAYS if is_internal else self._delayed_records
+        pair = CompanionPair(log, engine.logs.get(at), make)
+        partition = Partition(log, self._lease, pair, delayed_records, is_shared=engine.is_shared)
+        return partition
 
     def _why_not(self, topic: str, index: int) -> ApiError:
         known = self._image.topics.get(topic) if self._image else None
@@ -261,7 +529,24 @@ class Replicas:
             return ApiError(Code.INVALID_TOPIC_EXCEPTION, reason)
         if known is None or not 0 <= index < len(known.partitions):
             return ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION)
-        if self._broker not in known.partitions[index].replicas or self._step is not None:
+        if self._is_coming(known, index):
+            return ApiError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        if known.is_shared:
+            return ApiError(Code.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is not led here, or not yet")
+        if self._broker not in known.partitions[index].replicas or self._topics.get(topic) is not known:
             # Or its log is being made: whoever asks again finds it.
             return ApiError(Code.NOT_LEADER_OR_FOLLOWER)
         return ApiError(Code.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline; the broker's log says why")
+
+    def _is_coming(self, topic: TopicImage, index: int) -> bool:
+        """Whether a partition is new and its log is still being made; other brokers may tell clients that it leads
+        here.
+        """
+        if topic.partitions[index].leader != self._broker:
+            return False
+        applied = self._topics.get(topic.name)
+        return applied is None or applied.id != topic.id or index >= len(applied.partitions)
+
+
+def _database(topic: TopicImage, index: int) -> str:
+    return topic.partitions[index].database

@@ -4,32 +4,41 @@ The shell that coordinators share. A shard's machine is theirs; who may touch it
 begun when a client goes or the broker stops, is decided here:
 - Whoever changes a shard has its turn, from before it looks until its records are appended and taken in.
 - What has begun is carried out, even if the client that asked for it has gone: log and state must not part.
+- Nobody is answered from the state of a shard that another broker may have changed since: see "Answers of a leader" in
+  `docs/internals/cluster.md`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from penstock.background_loop import shielded
 from penstock.clock import Clock
-from penstock.cluster.controller import Controller
+from penstock.cluster.decisions.topics import TopicCreation
 from penstock.cluster.metadata import MetadataImage
-from penstock.cluster.topics import NewTopic
+from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.errors import ApiError, Code, CoordinationError, PenstockError
 from penstock.logs import fields
 from penstock.net import eager
+from penstock.replication.damage_repair import DamageRepair
+from penstock.replication.lost_records import LostRange
 from penstock.replication.partition import Partition
 from penstock.replication.placement import partition_for
 from penstock.replication.replicas import Replicas
-from penstock.replication.statelog import StateLog
+from penstock.replication.state_log import StateLog
 
 logger = logging.getLogger(__name__)
 
 S = TypeVar("S")
 T = TypeVar("T")
 
+_LOAD_AGAIN_S, _LOAD_AGAIN_AT_MOST_S = 1.0, 30.0
+_NAMES_SHOWN = 100
+_CLOSE_S = 5.0
 _LOAD_WAIT_S = 5.0
 """How long somebody who needs a shard waits for it to be loaded before he is told to come again."""
 
@@ -52,26 +61,30 @@ class Shards(Generic[S]):
 
     def __init__(
         self,
-        topic: NewTopic,
-        controller: Controller,
+        topic: TopicCreation,
+        metadata: MetadataChanges,
         replicas: Replicas,
         clock: Clock,
         make: Callable[[], S],
         load: Callable[[LoadedShard[S]], Awaitable[None]],
         lost: Callable[[S], None],
         adopted: Callable[[], None],
+        repair: DamageRepair,
     ) -> None:
         """`load` replays a shard, in its turn; `lost` is told of one that another broker leads by now; `adopted` is
         called once, when the first shard is there.
         """
         self._topic = topic
-        self._controller = controller
+        self._metadata = metadata
         self._replicas = replicas
         self._clock = clock
         self._make = make
         self._load = load
         self._lost = lost
         self._adopted = adopted
+        self._repair = repair
+        self.lost_ranges = 0
+        """Parts of the topic that could not be read when a shard was loaded, and of which no replica has a copy."""
         self._began_ms = clock.now_ms() - int(clock.monotonic_ms())
         self._by_index: dict[int, LoadedShard[S]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -96,23 +109,36 @@ class Shards(Generic[S]):
         self._stop.set()
 
     async def close(self) -> None:
-        """Returns when everything that has begun is done."""
+        """Lets changes that have begun finish for a while.
+
+        They may wait for followers that are away. A change that is in the log by then is applied by whoever loads the
+        shard next.
+        """
         self.release()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if not self._tasks:
+            return
+        _, unfinished = await asyncio.wait(self._tasks, timeout=_CLOSE_S)
+        if unfinished:
+            logger.warning(
+                "stopping before these changes are replicated",
+                extra=fields(topic=self._topic.name, changes=", ".join(sorted(task.get_name() for task in unfinished))),
+            )
+            for task in unfinished:
+                task.cancel()
+            await asyncio.wait(unfinished)
 
     async def prepare(self) -> int:
         """Makes sure that the internal topic is there; gives its number of partitions."""
         name = self._topic.name
-        topic = self._controller.image.topics.get(name)
+        topic = self._metadata.image.topics.get(name)
         if topic is None:
             if self._creating is None or self._creating.done():
                 self._creating = self.spawn(self._create_topic(), f"create {name}")
             try:
-                await asyncio.shield(self._creating)
+                await shielded(self._creating)
             except CoordinationError as error:
                 raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
-            topic = self._controller.image.topics[name]
+            topic = self._metadata.image.topics[name]
         return len(topic.partitions)
 
     def look(self) -> None:
@@ -132,17 +158,33 @@ class Shards(Generic[S]):
         """The shard that looks after a name; ApiError if it is not here, or not yet."""
         index = partition_for(name, await self.prepare())
         shard = self._by_index.get(index)
+        if shard is None and self._is_coming(index):
+            coming = self.spawn(self._replicas.applied([self._topic.name]), f"apply metadata of {self._topic.name}")
+            await asyncio.wait({coming}, timeout=_LOAD_WAIT_S)
+            shard = self._by_index.get(index)
         if shard is not None and not shard.is_loaded:
             await self._is_loaded(shard)
-        return self.at(index)
+        shard = self.at(index)
+        try:
+            await shard.log.partition.confirm_leads()
+        except ApiError as error:
+            raise ApiError(Code.NOT_COORDINATOR, str(error)) from error
+        return shard
 
     def at(self, index: int) -> LoadedShard[S]:
         shard = self._by_index.get(index)
-        if shard is None:
+        if shard is None and not self._is_coming(index):
             raise ApiError(Code.NOT_COORDINATOR)
-        if not shard.is_loaded:
+        if shard is None or not shard.is_loaded:
             raise ApiError(Code.COORDINATOR_LOAD_IN_PROGRESS)
         return shard
+
+    def _is_coming(self, index: int) -> bool:
+        """Whether this broker leads a shard's partition by the metadata, which others tell clients too."""
+        topic = self._metadata.image.topics.get(self._topic.name)
+        if topic is None or index >= len(topic.partitions) or self._stop.is_set():
+            return False
+        return topic.partitions[index].leader == self._replicas.broker
 
     async def change(self, shard: LoadedShard[S], work: Callable[[S], Awaitable[T]], name: str) -> T:
         """Does something to a shard, in its turn."""
@@ -157,7 +199,7 @@ class Shards(Generic[S]):
         if not isinstance(started, asyncio.Task):
             return started
         started.set_name(name)
-        return await asyncio.shield(self._watched(started))
+        return await shielded(self._watched(started))
 
     def every(
         self,
@@ -173,7 +215,8 @@ class Shards(Generic[S]):
         async def look() -> None:
             while not self._stop.is_set():
                 try:
-                    await asyncio.wait_for(self._stop.wait(), seconds)
+                    async with asyncio.timeout(seconds):
+                        await self._stop.wait()
                 except TimeoutError:
                     for shard in self:
                         if shard.is_loaded and is_wanted(shard.state):
@@ -189,7 +232,7 @@ class Shards(Generic[S]):
                 return  # said where it happened; the next look tries again
             except Exception:
                 # Without this loop nothing would ever end: one shard's trouble must not be everybody's.
-                logger.exception("looking after a shard failed", extra=fields(topic=self._topic.name))
+                logger.exception("background work of a shard failed", extra=fields(topic=self._topic.name))
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Work that is waited for when the broker stops."""
@@ -214,21 +257,55 @@ class Shards(Generic[S]):
             held.is_gone = True
             self._lost(held.state)
         if leads and not self._stop.is_set():
-            shard = LoadedShard(index, self._make(), StateLog(partition, self._clock))
+            shard = LoadedShard(index, self._make(), StateLog(partition, self._clock, self._repair))
             self._by_index[index] = shard
             if not self._has_adopted:
                 self._has_adopted = True
                 self._adopted()
             shard.loading = self.spawn(self._bring_back(shard), f"load {partition.topic_partition}")
 
+    def report_lost(self, shard: LoadedShard[S], lost: LostRange, names: Collection[str]) -> None:
+        """Says what a shard is without: whose records, as far as it can be made out, and where they were."""
+        self.lost_ranges += 1
+        shown = sorted(names)
+        logger.critical(
+            "records of an internal topic are damaged and no other replica has them: loading the shard without them",
+            extra=fields(
+                log=str(shard.log.partition.topic_partition),
+                from_offset=lost.damage.first_offset,
+                to_offset=lost.damage.resumes_at - 1,
+                bytes=lost.damage.size,
+                records_of=", ".join(shown[:_NAMES_SHOWN]) or "unknown",
+                and_others=max(0, len(shown) - _NAMES_SHOWN),
+                are_all_named=lost.is_complete,
+            ),
+        )
+
     async def _bring_back(self, shard: LoadedShard[S]) -> None:
         partition = shard.log.partition
         if partition.log.end_offset > 0:
             # What a former leader has acknowledged is known to be so only when those in sync have fetched from us.
             await partition.passed(partition.log.end_offset - 1)
+        wait_s = _LOAD_AGAIN_S
         async with shard.turn:
-            if not shard.is_gone:
-                await self._load(shard)
+            while not (shard.is_gone or shard.is_loaded or self._stop.is_set()):
+                try:
+                    await self._load(shard)
+                    return
+                except Exception as error:
+                    # Without this nobody would look at the shard again, and nobody would know why.
+                    logger.error(
+                        "could not load a shard of an internal topic: its groups or transactions are not served",
+                        extra=fields(
+                            log=str(partition.topic_partition), reason=str(error) or repr(error), again_after_s=wait_s
+                        ),
+                        exc_info=None if isinstance(error, PenstockError) else error,
+                    )
+                shard.state = self._make()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._stop.wait()
+                wait_s = min(2 * wait_s, _LOAD_AGAIN_AT_MOST_S)
 
     async def _is_loaded(self, shard: LoadedShard[S]) -> None:
         """Waits a little for a shard that is being loaded."""
@@ -237,10 +314,10 @@ class Shards(Generic[S]):
 
     async def _create_topic(self) -> None:
         name = self._topic.name
-        result = (await self._controller.create_topics([self._topic]))[name]
+        result = (await self._metadata.create_topics([self._topic]))[name]
         if isinstance(result, ApiError) and result.code is not Code.TOPIC_ALREADY_EXISTS:
             raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, str(result)) from result
-        await self._replicas.applied()
+        await self._replicas.applied([name])
 
     def _watched(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
         self._tasks.add(task)

@@ -1,1 +1,1 @@
-"""For applications, on confluent-kafka: sending, receiving, requests and replies, transactions, hooks."""
+"""The SDK for applications, on confluent-kafka: sending, receiving, requests and replies, transactions, hooks."""

@@ -1,53 +1,57 @@
-"""`penstock.aio.Client`: the client for applications on an event loop.
+"""`penstock.aio.Client`: the client for applications that use asyncio.
 
-Nothing here waits in the loop's thread: librdkafka's threads answer futures of the loop, and the few calls that block
-are made in threads beside it.
+Nothing here blocks the event loop: librdkafka's threads complete futures of the loop, and blocking calls run in
+threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from penstock.durations import Duration
-from penstock.sdk.core import GRACE_S, Core
+from penstock.sdk.client_core import GRACE_S, ClientCore
 from penstock.sdk.counters import Counters
-from penstock.sdk.errors import InvalidInputError, NoReplyError
-from penstock.sdk.hooks import Hooks
+from penstock.sdk.errors import NoReplyError
+from penstock.sdk.hooks.base import Hooks
 from penstock.sdk.message import Message
 from penstock.sdk.ports import Outgoing, Receipt
-from penstock.sdk.receive.plan import Plan, plan_of
-from penstock.sdk.receive.runners import LoopRunner, Runner
-from penstock.sdk.receive.subscriptions import LOOK_S, Subscriptions
-from penstock.sdk.receive.terms import Terms
-from penstock.sdk.send.composing import (
-    Extras,
-    HeadersGiven,
+from penstock.sdk.receive.handler_runners import LoopRunner, Runner
+from penstock.sdk.receive.subscription import CHECK_S, Subscriptions
+from penstock.sdk.receive.subscription_options import SubscriptionOptions, ValidatedOptions, validate_options
+from penstock.sdk.send.outgoing_message import (
+    HeadersInput,
     Payload,
+    SendOptions,
     compose,
     compose_cancel,
     compose_rescheduled,
     seconds_of,
 )
-from penstock.sdk.send.requests import REPLY_TOPIC, compose_reply
-from penstock.sdk.send.sending import Sending
+from penstock.sdk.send.request_reply import REPLY_TOPIC, compose_reply
+from penstock.sdk.send.sending_options import Sending
 from penstock.sdk.send.transactions import Transaction
 from penstock.sdk.signals import SIGNALS
-from penstock.sdk.timers_wanted import TimersWanted, wanted_of
-from penstock.sdk.waiting import WaitingMessage
+from penstock.sdk.timers import TimerFilters, WaitingMessage, timer_query
+from penstock.sdk.validation import check_handler
 
-Handling = TypeVar("Handling", bound=Callable[[Any], Any])
+HandlerT = TypeVar("HandlerT", bound=Callable[[Any], Any])
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 
 class Client:
-    """Sends and receives messages on an event loop. `penstock.Client` says more about each method.
+    """Sends and receives messages on an event loop. `penstock.Client` documents each method in full.
 
-    Close it, or use it in an `async with`: what it still holds is sent then.
+    Close it, or use it in an `async with` block, so that it sends the messages it still holds.
+
+    Example:
+        ```python
+        async with penstock.aio.Client("localhost:9092") as client:
+            await client.send("orders", b"order 7", key="ann")
+        ```
     """
 
     def __init__(
@@ -60,13 +64,13 @@ class Client:
         settings: Mapping[str, Any] | None = None,
         reply_topic: str = REPLY_TOPIC,
     ) -> None:
-        """The parameters are those of `penstock.Client`."""
-        self._core = Core(bootstrap, client_id, sending, hooks, settings, reply_topic)
+        """Create a client. The arguments are those of `penstock.Client`."""
+        self._core = ClientCore(bootstrap, client_id, sending, hooks, settings, reply_topic)
         self._subscriptions = Subscriptions()
         self._loop: asyncio.AbstractEventLoop | None = None
-        """On which handlers run: the one on which they were started."""
+        """The loop that handlers run on: the one that `start` was called on."""
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -74,41 +78,79 @@ class Client:
 
     @property
     def counters(self) -> Counters:
-        """How many messages were sent, failed, were dropped, are buffered and spilled."""
+        """The number of messages sent, failed, dropped and refused since the start, and buffered and spilled now."""
         return self._core.counters
 
-    async def send(self, topic: str, value: Payload, **extras: Unpack[Extras]) -> Receipt:
-        """Sends a message and returns when it is durable; raises `SendError` if it is not after all tries."""
-        return await self._send(compose(topic, value, **extras))
+    async def send(self, topic: str, value: Payload, **options: Unpack[SendOptions]) -> Receipt:
+        """Send a message and wait until it is durable.
 
-    def send_soon(self, topic: str, value: Payload, **extras: Unpack[Extras]) -> asyncio.Future[Receipt]:
-        """Sends a message and returns at once; the future has the `Receipt` once it is durable, or a `SendError`.
+        Args:
+            topic: The topic to send to.
+            value: The payload: bytes, text (sent as UTF-8) or None.
+            **options: See `SendOptions`.
 
-        To be called on the event loop. Bad input is raised here, as by `send`.
+        Returns:
+            Where the message is stored.
+
+        Raises:
+            InvalidInputError: An argument is invalid. Nothing was sent.
+            SendError: The broker refused the message, or all tries failed.
         """
-        return asyncio.wrap_future(self._core.send(compose(topic, value, **extras)))
+        return await self._send(compose(topic, value, **options))
 
-    async def cancel(self, topic: str, timer_id: str, *, key: Payload = None, partition: int | None = None) -> None:
-        """Cancels the message that waits under this name; if none does, nothing happens."""
+    def send_soon(self, topic: str, value: Payload, **options: Unpack[SendOptions]) -> asyncio.Future[Receipt]:
+        """Send a message and return at once. Call it on the event loop.
+
+        Returns:
+            A future that holds the `Receipt` once the message is durable, or a `SendError`.
+
+        Raises:
+            InvalidInputError: An argument is invalid. Nothing was sent.
+        """
+        return asyncio.wrap_future(self._core.send(compose(topic, value, **options)))
+
+    async def cancel(
+        self, topic: str, timer_id: str, *, key: Payload = None, partition: int | None = None
+    ) -> list[Receipt]:
+        """Cancel a delayed message. See `penstock.Client.cancel`.
+
+        Returns:
+            One receipt for each partition that was told. It does not say whether a message was waiting.
+
+        Raises:
+            TopicError: The topic does not exist (only without key and partition).
+            SendError: A partition did not accept the request.
+        """
         outgoing = compose_cancel(topic, timer_id, key=key, partition=partition)
-        await asyncio.gather(*map(self._send, await self._beside(self._core.each_partition, outgoing)))
+        return await asyncio.gather(*map(self._send, await self._in_thread(self._core.each_partition, outgoing)))
 
-    async def reschedule(self, topic: str, timer_id: str, value: Payload, /, **extras: Unpack[Extras]) -> Receipt:
-        """Replaces the message that waits under this name: another time, and the value as it shall be then."""
-        return await self._send(compose_rescheduled(topic, timer_id, value, extras))
+    async def reschedule(self, topic: str, timer_id: str, value: Payload, /, **options: Unpack[SendOptions]) -> Receipt:
+        """Replace the message that waits under a timer id, or add one if none does. See `penstock.Client.reschedule`.
 
-    async def timers(self, topic: str, **wanted: Unpack[TimersWanted]) -> list[WaitingMessage]:
-        """The messages that wait for their time, the first due ones first; what is delivered or cancelled is not there.
-
-        Those that are due in a window (`due_from`, `due_until`: a datetime or milliseconds since 1970), at most
-        `limit`; or, with `timer_id`, what waits under that name.
+        Raises:
+            InvalidInputError: No time is given, or an argument is invalid.
+            SendError: The broker refused the message, or all tries failed.
         """
-        return await self._beside(self._core.waiting, wanted_of(topic, **wanted))
+        return await self._send(compose_rescheduled(topic, timer_id, value, options))
+
+    async def timers(self, topic: str, **filters: Unpack[TimerFilters]) -> list[WaitingMessage]:
+        """List delayed messages that are not delivered or cancelled, by due time. See `penstock.Client.timers`.
+
+        Raises:
+            InvalidInputError: A filter is invalid.
+            TopicError: The topic does not exist, or no broker answers.
+        """
+        return await self._in_thread(self._core.read_timers, timer_query(topic, **filters))
 
     def transaction(self, transactional_id: str | None = None) -> AbstractAsyncContextManager[Transaction]:
-        """Messages that are seen all or not at all: `async with client.transaction() as transaction: ...`.
+        """Send messages that become visible together or not at all: `async with client.transaction() as transaction:
+        ...`.
 
-        `transaction.send(...)` is not awaited; the end of the block commits, an exception aborts.
+        Do not await `transaction.send(...)`. The end of the block commits, an exception aborts.
+
+        Raises:
+            TransactionError: The transaction did not commit. If `is_unknown` is true, the outcome is not known.
+            FencedError: Another client took over the id.
         """
         return self._transaction(transactional_id)
 
@@ -118,59 +160,78 @@ class Client:
         value: Payload,
         *,
         timeout: Duration = 30,  # noqa: ASYNC109 (as in penstock.Client)
-        **extras: Unpack[Extras],
+        **options: Unpack[SendOptions],
     ) -> Message:
-        """Sends a request and returns its answer; raises `NoReplyError` if none has come in time."""
+        """Send a request and wait for its reply. See `penstock.Client.request`.
+
+        Raises:
+            NoReplyError: No reply arrived in time.
+            SendError: The request could not be sent.
+        """
         timeout_s = seconds_of("timeout", timeout)
-        outgoing = compose(topic, value, **extras)
-        # The first request makes the reply topic and begins to listen, which takes a while.
-        name, answer = await self._beside(self._core.ask, outgoing, self._core.room_s)
+        outgoing = compose(topic, value, **options)
+        # The first request creates the reply topic and starts to listen, which takes a while.
+        name, answer = await self._in_thread(self._core.ask, outgoing, self._core.room_s)
         try:
-            return Message(await asyncio.wait_for(asyncio.wrap_future(answer), timeout_s))
+            async with asyncio.timeout(timeout_s):
+                return Message(await asyncio.wrap_future(answer))
         except TimeoutError:
-            raise NoReplyError(f"no answer to a request to {topic} has come within {timeout_s:g} s") from None
+            raise NoReplyError(f"no reply to the request to {topic} within {timeout_s:g} s") from None
         finally:
             self._core.requests.forget(name)
 
-    async def reply(self, token: str, value: Payload, *, headers: HeadersGiven | None = None) -> Receipt:
-        """Answers the request that a reply token stands for; returns when the answer is durable."""
+    async def reply(self, token: str, value: Payload, *, headers: HeadersInput | None = None) -> Receipt:
+        """Answer the request that a reply token stands for. See `penstock.Client.reply`.
+
+        Raises:
+            InvalidInputError: The token is malformed.
+            SendError: The reply could not be sent.
+        """
         return await self._send(compose_reply(token, value, headers))
 
     @overload
-    def subscribe(self, topics: str | Sequence[str], handler: Handling, **terms: Unpack[Terms]) -> Handling: ...
+    def subscribe(
+        self, topics: str | Sequence[str], handler: HandlerT, **options: Unpack[SubscriptionOptions]
+    ) -> HandlerT: ...
 
     @overload
     def subscribe(
-        self, topics: str | Sequence[str], handler: None = None, **terms: Unpack[Terms]
-    ) -> Callable[[Handling], Handling]: ...
+        self, topics: str | Sequence[str], handler: None = None, **options: Unpack[SubscriptionOptions]
+    ) -> Callable[[HandlerT], HandlerT]: ...
 
-    def subscribe(self, topics: str | Sequence[str], handler: Any = None, **terms: Unpack[Terms]) -> Any:
-        """Has a coroutine function called for each message; as a method, or as a decorator of the function.
+    def subscribe(
+        self, topics: str | Sequence[str], handler: Any = None, **options: Unpack[SubscriptionOptions]
+    ) -> Any:
+        """Register a coroutine function that is called for each message. Use it as a method or as a decorator.
 
-        `Terms` says what can be said about a subscription. The function is called from `start` or `run` on, as a task.
-        When it returns the message is acknowledged; an exception means: again later.
+        The handler runs as a task once you call `start` or `run`. Returning acknowledges the message; an exception
+        causes a retry. See `penstock.Client.subscribe` for the arguments.
+
+        Raises:
+            InvalidInputError: An option is invalid, or the handler is not a coroutine function with one argument.
         """
-        plan = plan_of(topics, **terms)
+        validated = validate_options(topics, **options)
 
-        def register(handler: Handling) -> Handling:
-            if not inspect.iscoroutinefunction(handler):
-                raise InvalidInputError(f"{handler!r} cannot be a handler: a coroutine function (async def) can")
-            self._subscriptions.add(lambda: self._core.subscription(plan, handler, self._new_runner(plan), self.reply))
+        def register(handler: HandlerT) -> HandlerT:
+            check_handler(handler, is_awaited=True)
+            self._subscriptions.add(
+                lambda: self._core.subscription(validated, handler, self._new_runner(validated), self.reply)
+            )
             return handler
 
         return register if handler is None else register(handler)
 
     async def start(self) -> None:
-        """Starts what was subscribed to, and returns; what is subscribed to later starts at once."""
+        """Start all subscriptions and return. Later subscriptions start at once."""
         self._loop = asyncio.get_running_loop()
         self._subscriptions.start()
 
     async def stop(self, grace: Duration = GRACE_S) -> None:
-        """Calls no more handlers, waits so long for those that run, and leaves the groups."""
-        await self._beside(self._subscriptions.stop, seconds_of("grace", grace))
+        """Stop all subscriptions: call no more handlers, wait up to `grace` for running ones, and leave the groups."""
+        await self._in_thread(self._subscriptions.stop, seconds_of("grace", grace))
 
     async def run(self) -> None:
-        """Starts, waits for SIGINT, SIGTERM, `stop` or its task's cancellation, and stops."""
+        """Start all subscriptions, wait for SIGINT, SIGTERM, `stop` or cancellation, and stop."""
         asked = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
@@ -179,44 +240,45 @@ class Client:
             await self.start()
             while not asked.is_set() and not self._subscriptions.is_over():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(asked.wait(), LOOK_S)
+                    async with asyncio.timeout(CHECK_S):
+                        await asked.wait()
         finally:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
             await self.stop()
 
     async def flush(self, timeout: Duration = GRACE_S) -> bool:  # noqa: ASYNC109 (as in penstock.Client)
-        """Waits until all that was sent so far is answered; false if that took longer."""
-        return await self._beside(self._core.flush, seconds_of("timeout", timeout))
+        """Wait up to `timeout` until all messages sent so far are answered; False if that took longer."""
+        return await self._in_thread(self._core.flush, seconds_of("timeout", timeout))
 
     async def close(self, timeout: Duration = GRACE_S) -> None:  # noqa: ASYNC109 (as in penstock.Client)
-        """Stops, sends what is left, for at most so long, and ends; what is left then fails, or stays spilled."""
+        """Stop all subscriptions, send the remaining messages for up to `timeout`, and disconnect."""
         timeout_s = seconds_of("timeout", timeout)
         await self.stop(timeout_s)
-        await self._beside(self._core.close, timeout_s)
+        await self._in_thread(self._core.close, timeout_s)
 
     async def _send(self, outgoing: Outgoing) -> Receipt:
         if self._core.has_room_for(outgoing):
             return await asyncio.wrap_future(self._core.send(outgoing))
-        # Room is waited for beside the loop.
-        return await asyncio.wrap_future(await self._beside(self._core.send, outgoing, self._core.room_s))
+        # Wait for room in a thread, not on the loop.
+        return await asyncio.wrap_future(await self._in_thread(self._core.send, outgoing, self._core.room_s))
 
     @asynccontextmanager
     async def _transaction(self, transactional_id: str | None) -> AsyncIterator[Transaction]:
         transaction = self._core.transactions.transaction(transactional_id)
-        begun = await self._beside(transaction.__enter__)
+        begun = await self._in_thread(transaction.__enter__)
         try:
             yield begun
         except BaseException as error:
-            if not await asyncio.shield(self._beside(transaction.__exit__, type(error), error, error.__traceback__)):
+            if not await asyncio.shield(self._in_thread(transaction.__exit__, type(error), error, error.__traceback__)):
                 raise
         else:
-            await asyncio.shield(self._beside(transaction.__exit__, None, None, None))
+            await asyncio.shield(self._in_thread(transaction.__exit__, None, None, None))
 
-    async def _beside(self, call: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """A call that may block, in a thread beside the loop."""
+    async def _in_thread(self, call: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        """Make a call that may block, in a thread."""
         return await asyncio.to_thread(call, *args, **kwargs)
 
-    def _new_runner(self, plan: Plan) -> Runner:
+    def _new_runner(self, options: ValidatedOptions) -> Runner:
         assert self._loop is not None, "subscriptions are made when they are started"
-        return LoopRunner(plan.group, self._loop)
+        return LoopRunner(options.group, self._loop)

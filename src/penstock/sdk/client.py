@@ -1,49 +1,54 @@
-"""`penstock.Client`: what an application talks to."""
+"""`penstock.Client`: the client for applications that use threads."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from penstock.durations import Duration
-from penstock.sdk.core import GRACE_S, Core
+from penstock.sdk.client_core import GRACE_S, ClientCore
 from penstock.sdk.counters import Counters
 from penstock.sdk.errors import InvalidInputError, NoReplyError, SendError
-from penstock.sdk.hooks import Hooks
+from penstock.sdk.hooks.base import Hooks
 from penstock.sdk.message import Message
 from penstock.sdk.ports import Receipt
-from penstock.sdk.receive.plan import plan_of
-from penstock.sdk.receive.runners import ThreadRunner
-from penstock.sdk.receive.subscriptions import LOOK_S, Subscriptions
-from penstock.sdk.receive.terms import Terms
-from penstock.sdk.send.composing import (
-    Extras,
-    HeadersGiven,
+from penstock.sdk.receive.handler_runners import ThreadRunner
+from penstock.sdk.receive.subscription import CHECK_S, Subscriptions
+from penstock.sdk.receive.subscription_options import SubscriptionOptions, validate_options
+from penstock.sdk.send.outgoing_message import (
+    HeadersInput,
     Payload,
+    SendOptions,
     compose,
     compose_cancel,
     compose_rescheduled,
     seconds_of,
 )
-from penstock.sdk.send.requests import REPLY_TOPIC, compose_reply
-from penstock.sdk.send.sending import Sending
+from penstock.sdk.send.request_reply import REPLY_TOPIC, compose_reply
+from penstock.sdk.send.sending_options import Sending
 from penstock.sdk.send.transactions import Transaction
 from penstock.sdk.signals import stopping
-from penstock.sdk.timers_wanted import TimersWanted, wanted_of
-from penstock.sdk.waiting import WaitingMessage
+from penstock.sdk.timers import TimerFilters, WaitingMessage, timer_query
+from penstock.sdk.validation import check_handler
 
 OnResult = Callable[[Receipt | SendError], object]
-Handling = TypeVar("Handling", bound=Callable[[Any], Any])
+"""Called with the outcome of one `send_soon`."""
+HandlerT = TypeVar("HandlerT", bound=Callable[[Any], Any])
 
 
 class Client:
-    """Sends and receives messages; safe to be used by any number of threads.
+    """Sends and receives messages. Safe for use by any number of threads.
 
-    One client is enough for a process. It connects by itself, and again when brokers were away. Close it, or use it in
-    a `with`: what it still holds is sent then.
+    One client per process is enough. It connects on its own and reconnects after an outage. Close it, or use it in a
+    `with` block, so that it sends the messages it still holds.
+
+    Example:
+        ```python
+        with penstock.Client("localhost:9092") as client:
+            client.send("orders", b"order 7", key="ann", delay="30m")
+        ```
     """
 
     def __init__(
@@ -56,16 +61,25 @@ class Client:
         settings: Mapping[str, Any] | None = None,
         reply_topic: str = REPLY_TOPIC,
     ) -> None:
-        """`bootstrap` is `HOST:PORT` of a broker, or of several with commas between.
+        """Create a client. It connects when it is first used.
 
-        `client_id` is the application's name: brokers log it, and every message carries it as `penstock-sender`.
-        `settings` are librdkafka's own, for what is not said here (`security.protocol`, `sasl.username` ...).
-        `reply_topic` is where answers to requests of this client go; it is made with the first request.
+        Args:
+            bootstrap: `HOST:PORT` of a broker, or several separated by commas.
+            client_id: The name of the application. Brokers log it, and every message carries it in the header
+                `penstock-sender`.
+            sending: Delivery guarantee, batching, and what to do while the cluster is unreachable.
+            hooks: Objects that observe messages, such as `PrometheusHooks()`.
+            settings: librdkafka settings for everything else, such as `security.protocol`.
+            reply_topic: The topic for replies to requests of this client. The first request creates it.
+
+        Raises:
+            InvalidInputError: An argument is invalid, or librdkafka rejects a setting.
+            SpillError: The folder of `Spill` cannot be used.
         """
-        self._core = Core(bootstrap, client_id, sending, hooks, settings, reply_topic)
+        self._core = ClientCore(bootstrap, client_id, sending, hooks, settings, reply_topic)
         self._subscriptions = Subscriptions()
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,136 +87,292 @@ class Client:
 
     @property
     def counters(self) -> Counters:
-        """How many messages were sent, failed, were dropped, are buffered and spilled."""
+        """The number of messages sent, failed, dropped and refused since the start, and buffered and spilled now."""
         return self._core.counters
 
-    def send(self, topic: str, value: Payload, **extras: Unpack[Extras]) -> Receipt:
-        """Sends a message and returns when it is durable; raises `SendError` if it is not after all tries.
+    def send(self, topic: str, value: Payload, **options: Unpack[SendOptions]) -> Receipt:
+        """Send a message and wait until it is durable.
 
-        `Extras` says what else can be said about a message. `InvalidInputError`: it could not be sent as it was given,
-        nothing was sent.
+        Args:
+            topic: The topic to send to.
+            value: The payload: bytes, text (sent as UTF-8) or None.
+            **options: See `SendOptions`: `key`, `headers`, `partition`, `timestamp`, `delay`, `deliver_at`, `schedule`,
+                `timer_id`, `tags` and `biz_id`.
+
+        Returns:
+            Where the message is stored. With `Spill`, `is_spilled` says that it is stored on this machine for now.
+
+        Raises:
+            InvalidInputError: An argument is invalid. Nothing was sent.
+            BufferFullError: The buffer stayed full for all tries.
+            SendError: The broker refused the message, or all tries failed.
+            ClosedError: The client is closed.
         """
-        return self._core.send(compose(topic, value, **extras), self._core.room_s).result()
+        return self._core.send(compose(topic, value, **options), self._core.room_s).result()
 
     def send_soon(
-        self, topic: str, value: Payload, *, on_result: OnResult | None = None, **extras: Unpack[Extras]
+        self, topic: str, value: Payload, *, on_result: OnResult | None = None, **options: Unpack[SendOptions]
     ) -> Future[Receipt]:
-        """Sends a message and returns at once; the future has the `Receipt` once it is durable, or a `SendError`.
+        """Send a message and return at once.
 
-        `on_result` is called with either, in a thread of the client: it must be quick and must not wait for the client.
-        Bad input is raised here, as by `send`.
+        Args:
+            topic: The topic to send to.
+            value: The payload.
+            on_result: Called with the `Receipt` or the `SendError`, in a thread of the client. It must return quickly
+                and must not wait for the client.
+            **options: See `SendOptions`.
+
+        Returns:
+            A future that holds the `Receipt` once the message is durable, or a `SendError`.
+
+        Raises:
+            InvalidInputError: An argument is invalid. Nothing was sent.
+            ClosedError: The client is closed.
         """
-        future = self._core.send(compose(topic, value, **extras))
+        if on_result is not None and not callable(on_result):
+            raise InvalidInputError(f"on_result must be a function that takes the result, not {on_result!r}")
+        future = self._core.send(compose(topic, value, **options))
         if on_result is not None:
             future.add_done_callback(lambda done: on_result(_result_of(done)))
         return future
 
-    def cancel(self, topic: str, timer_id: str, *, key: Payload = None, partition: int | None = None) -> None:
-        """Cancels the message that waits under this name; if none does, nothing happens.
+    def cancel(self, topic: str, timer_id: str, *, key: Payload = None, partition: int | None = None) -> list[Receipt]:
+        """Cancel a delayed message.
 
-        A name belongs to a partition: give the key (or the partition) that the message was sent with. Without either,
-        all partitions are told. Returns when it is durable; a message that was delivered before stays delivered.
+        A timer id belongs to a partition. Pass the key (or the partition) that the message was sent with. Without
+        either, the client sends the request to all partitions.
+
+        The broker logs a cancellation without looking for its timer, so the result does not say whether a message was
+        waiting. Call `timers(topic, timer_id=...)` first if you need to know. A message that was already delivered
+        stays delivered.
+
+        Args:
+            topic: The topic that the message waits in.
+            timer_id: The name that the message was sent with.
+            key: The key that the message was sent with.
+            partition: The partition that the message waits in.
+
+        Returns:
+            One receipt for each partition that was told. With `Spill`, `is_spilled` says that the request has not
+            reached the cluster yet.
+
+        Raises:
+            InvalidInputError: An argument is invalid.
+            TopicError: The topic does not exist (only without key and partition).
+            SendError: A partition did not accept the request.
         """
         outgoing = compose_cancel(topic, timer_id, key=key, partition=partition)
-        for future in [self._core.send(each, self._core.room_s) for each in self._core.each_partition(outgoing)]:
-            future.result()
+        futures = [self._core.send(each, self._core.room_s) for each in self._core.each_partition(outgoing)]
+        return [future.result() for future in futures]
 
-    def reschedule(self, topic: str, timer_id: str, value: Payload, /, **extras: Unpack[Extras]) -> Receipt:
-        """Replaces the message that waits under this name: another time, and the value as it shall be then.
+    def reschedule(self, topic: str, timer_id: str, value: Payload, /, **options: Unpack[SendOptions]) -> Receipt:
+        """Replace the message that waits under a timer id, or add one if none does.
 
-        The broker keeps messages, it does not change them: so the value is given again. Give the same key (or
-        partition), and one of `delay`, `deliver_at` and `schedule`. If none waits under the name, this one does then.
+        The broker stores messages and does not edit them, so you pass the value again.
+
+        Args:
+            topic: The topic that the message waits in.
+            timer_id: The name of the message.
+            value: The new payload.
+            **options: See `SendOptions`. Requires one of `delay`, `deliver_at` and `schedule`, and the key or partition
+                of the message to replace.
+
+        Returns:
+            The receipt of the new message.
+
+        Raises:
+            InvalidInputError: No time is given, or an argument is invalid.
+            SendError: The broker refused the message, or all tries failed.
         """
-        return self._core.send(compose_rescheduled(topic, timer_id, value, extras), self._core.room_s).result()
+        return self._core.send(compose_rescheduled(topic, timer_id, value, options), self._core.room_s).result()
 
-    def timers(self, topic: str, **wanted: Unpack[TimersWanted]) -> list[WaitingMessage]:
-        """The messages that wait for their time, the first due ones first; what is delivered or cancelled is not there.
+    def timers(self, topic: str, **filters: Unpack[TimerFilters]) -> list[WaitingMessage]:
+        """List delayed messages that are not delivered or cancelled, by due time.
 
-        Those that are due in a window (`due_from`, `due_until`: a datetime or milliseconds since 1970), at most
-        `limit`; or, with `timer_id`, what waits under that name.
+        Args:
+            topic: The topic that the messages wait in.
+            **filters: See `TimerFilters`: `timer_id`, or a window of `due_from` and `due_until` with a `limit` (100);
+                `partition`.
+
+        Returns:
+            The messages, the earliest first.
+
+        Raises:
+            InvalidInputError: A filter is invalid.
+            TopicError: The topic does not exist, or no broker answers.
         """
-        return self._core.waiting(wanted_of(topic, **wanted))
+        return self._core.read_timers(timer_query(topic, **filters))
 
     def transaction(self, transactional_id: str | None = None) -> AbstractContextManager[Transaction]:
-        """Messages that are seen all or not at all: `with client.transaction() as transaction: transaction.send(...)`.
+        """Send messages that become visible together or not at all.
 
-        The end of the block commits, an exception aborts. `TransactionError` says that it was not committed, and
-        `FencedError` that another client has taken over the id. With an id of your own, at most one transaction of that
-        id is going on anywhere: a client that begins one aborts what an earlier client has left open.
+        The end of the block commits, an exception aborts.
+
+        Args:
+            transactional_id: At most one transaction of an id is open anywhere: a client that begins one aborts the
+                transaction that an earlier client left open. Default: an id of this client's own.
+
+        Returns:
+            A context manager that yields a `Transaction`.
+
+        Raises:
+            TransactionError: The transaction did not commit. If `is_unknown` is true, the outcome is not known.
+            FencedError: Another client took over the id.
+
+        Example:
+            ```python
+            with client.transaction() as transaction:
+                transaction.send("orders", b"order 7")
+                transaction.send("invoices", b"invoice 7")
+            ```
         """
         return self._core.transactions.transaction(transactional_id)
 
-    def request(self, topic: str, value: Payload, *, timeout: Duration = 30, **extras: Unpack[Extras]) -> Message:
-        """Sends a request and returns its answer; raises `NoReplyError` if none has come in time.
+    def request(self, topic: str, value: Payload, *, timeout: Duration = 30, **options: Unpack[SendOptions]) -> Message:
+        """Send a request and wait for its reply.
 
-        Whoever handles the request answers with `message.reply(value)`, or hands `message.reply_token` to somebody who
-        answers with `client.reply(token, value)`. The first answer counts; one that comes too late is passed over.
+        The handler of the request answers with `message.reply(value)`, or passes `message.reply_token` to another
+        process that calls `client.reply(token, value)`. The first reply counts.
+
+        Args:
+            topic: The topic to send the request to.
+            value: The payload of the request.
+            timeout: How long to wait for the reply.
+            **options: See `SendOptions`.
+
+        Returns:
+            The reply.
+
+        Raises:
+            NoReplyError: No reply arrived in time.
+            SendError: The request could not be sent.
+            TopicError: The reply topic could not be created or read.
         """
         timeout_s = seconds_of("timeout", timeout)
-        name, answer = self._core.ask(compose(topic, value, **extras), self._core.room_s)
+        name, answer = self._core.ask(compose(topic, value, **options), self._core.room_s)
         try:
             return Message(answer.result(timeout_s))
         except TimeoutError:
-            raise NoReplyError(f"no answer to a request to {topic} has come within {timeout_s:g} s") from None
+            raise NoReplyError(f"no reply to the request to {topic} within {timeout_s:g} s") from None
         finally:
             self._core.requests.forget(name)
 
-    def reply(self, token: str, value: Payload, *, headers: HeadersGiven | None = None) -> Receipt:
-        """Answers the request that a reply token stands for; returns when the answer is durable."""
+    def reply(self, token: str, value: Payload, *, headers: HeadersInput | None = None) -> Receipt:
+        """Answer the request that a reply token stands for.
+
+        Args:
+            token: `Message.reply_token` of the request.
+            value: The payload of the reply.
+            headers: Headers of the reply.
+
+        Returns:
+            The receipt of the reply, once it is durable.
+
+        Raises:
+            InvalidInputError: The token is malformed.
+            SendError: The reply could not be sent.
+        """
         return self._core.send(compose_reply(token, value, headers), self._core.room_s).result()
 
     @overload
-    def subscribe(self, topics: str | Sequence[str], handler: Handling, **terms: Unpack[Terms]) -> Handling: ...
+    def subscribe(
+        self, topics: str | Sequence[str], handler: HandlerT, **options: Unpack[SubscriptionOptions]
+    ) -> HandlerT: ...
 
     @overload
     def subscribe(
-        self, topics: str | Sequence[str], handler: None = None, **terms: Unpack[Terms]
-    ) -> Callable[[Handling], Handling]: ...
+        self, topics: str | Sequence[str], handler: None = None, **options: Unpack[SubscriptionOptions]
+    ) -> Callable[[HandlerT], HandlerT]: ...
 
-    def subscribe(self, topics: str | Sequence[str], handler: Any = None, **terms: Unpack[Terms]) -> Any:
-        """Has a function called for each message; as a method, or as a decorator of the function.
+    def subscribe(
+        self, topics: str | Sequence[str], handler: Any = None, **options: Unpack[SubscriptionOptions]
+    ) -> Any:
+        """Register a function that is called for each message. Use it as a method or as a decorator.
 
-        `Terms` says what can be said about a subscription. The function is called by threads of the client, from
-        `start` or `run` on. When it returns the message is acknowledged; an exception means: again later.
+        Threads of the client call the handler once you call `start` or `run`. Returning acknowledges the message; an
+        exception causes a retry.
+
+        Args:
+            topics: The name of a topic, or a list of names.
+            handler: A function that takes a `Message` (a list of them with `batch`). Leave it out to use the decorator.
+            **options: See `SubscriptionOptions`: `group` (required), `retries`, `deadline`, `concurrency`, `in_flight`,
+                `rate`, `batch`, `ordered`, `dedup`, `tags`, `delivery` and `from_beginning`.
+
+        Returns:
+            The handler, or a decorator for it.
+
+        Raises:
+            InvalidInputError: An option is invalid, or the handler cannot be called with one argument.
+
+        Example:
+            ```python
+            @client.subscribe("orders", group="billing", retries=penstock.Retries(attempts=5))
+            def bill(message: penstock.Message) -> None:
+                ...
+            ```
         """
-        plan = plan_of(topics, **terms)
+        validated = validate_options(topics, **options)
 
-        def register(handler: Handling) -> Handling:
-            if not callable(handler) or inspect.iscoroutinefunction(handler):
-                raise InvalidInputError(
-                    f"{handler!r} cannot be a handler: a function can, a coroutine with penstock.aio"
-                )
+        def register(handler: HandlerT) -> HandlerT:
+            check_handler(handler, is_awaited=False)
             self._subscriptions.add(
-                lambda: self._core.subscription(plan, handler, ThreadRunner(plan.group, plan.concurrency), self.reply)
+                lambda: self._core.subscription(
+                    validated, handler, ThreadRunner(validated.group, validated.concurrency), self.reply
+                )
             )
             return handler
 
         return register if handler is None else register(handler)
 
     def start(self) -> None:
-        """Starts what was subscribed to, and returns; what is subscribed to later starts at once."""
+        """Start all subscriptions and return. Later subscriptions start at once.
+
+        Raises:
+            InvalidInputError: There is no subscription.
+        """
         self._subscriptions.start()
 
     def stop(self, grace: Duration = GRACE_S) -> None:
-        """Calls no more handlers, waits so long for those that run, and leaves the groups."""
+        """Stop all subscriptions: call no more handlers, wait for running ones, commit and leave the groups.
+
+        Args:
+            grace: How long to wait for running handlers.
+        """
         self._subscriptions.stop(seconds_of("grace", grace))
 
     def run(self) -> None:
-        """Starts, waits for SIGINT, SIGTERM or `stop`, and stops. A second signal does not wait for handlers."""
+        """Start all subscriptions, wait for SIGINT, SIGTERM or `stop`, and stop. A second signal does not wait for
+        handlers.
+
+        Raises:
+            InvalidInputError: There is no subscription, or the cluster refuses what a subscription asks for.
+        """
         with stopping() as asked:
             self.start()
             try:
-                while not asked.wait(LOOK_S) and not self._subscriptions.is_over():
+                while not asked.wait(CHECK_S) and not self._subscriptions.is_over():
                     pass
             finally:
                 self.stop()
 
     def flush(self, timeout: Duration = GRACE_S) -> bool:
-        """Waits until all that was sent so far is answered; false if that took longer."""
+        """Wait until all messages sent so far are answered.
+
+        Args:
+            timeout: How long to wait.
+
+        Returns:
+            False if the time was not enough.
+        """
         return self._core.flush(seconds_of("timeout", timeout))
 
     def close(self, timeout: Duration = GRACE_S) -> None:
-        """Stops, sends what is left, for at most so long, and ends; what is left then fails, or stays spilled."""
+        """Stop all subscriptions, send the remaining messages and disconnect.
+
+        Args:
+            timeout: How long to wait for handlers, and then for messages. Messages that are left then fail, or stay in
+                the spill folder.
+        """
         timeout_s = seconds_of("timeout", timeout)
         self._subscriptions.stop(timeout_s)
         self._core.close(timeout_s)

@@ -1,4 +1,4 @@
-"""How many messages a client has sent and could not send."""
+"""Counters of the messages that a client sent and could not send."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Of one client, since it was made; `buffered` and `spilled` are those of now."""
+    """Numbers of one client since its start; `buffered` and `spilled` are current."""
 
     sent: int = 0
     """Messages that became durable in the cluster."""
     failed: int = 0
-    """Messages of which the application was told that they were not sent; the dropped ones included."""
+    """Messages whose send failed, including dropped ones."""
     dropped: int = 0
-    """Messages that `Drop` has given up because the cluster was away."""
+    """Messages that `Drop` gave up because the cluster was unreachable."""
     refused: int = 0
-    """Spilled messages that the cluster has refused for good; they lie in `refused.spill` in the spill folder."""
+    """Spilled messages that the cluster refused; `refused.spill` in the spill folder keeps them."""
     buffered: int = 0
-    """Messages in memory that have not been answered yet."""
+    """Messages in memory that are not answered yet."""
     spilled: int = 0
-    """Messages on disk that have not been sent yet."""
+    """Messages on disk that are not sent yet."""
 
 
-class Tally:
-    """Counts; any thread may."""
+class SendTally:
+    """Counts messages. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

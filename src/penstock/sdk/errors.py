@@ -1,4 +1,4 @@
-"""What the SDK raises: a class for each thing that an application may want to act on."""
+"""The errors that the SDK raises: one class for each case that an application can handle differently."""
 
 from __future__ import annotations
 
@@ -6,57 +6,57 @@ from penstock.errors import PenstockError
 
 
 class ClientError(PenstockError):
-    """Root of everything that `penstock.Client` raises on purpose."""
+    """Base class of all errors that the SDK raises on purpose."""
 
 
 class InvalidInputError(ClientError, ValueError):
-    """Something that was given cannot be used; the message names it. Nothing was sent."""
+    """An argument is invalid; the text names it. Nothing was sent."""
 
 
 class ClosedError(ClientError):
-    """The client was closed."""
+    """The client is closed."""
 
 
 class SendError(ClientError):
-    """A message did not become durable: the broker refused it, or all tries have passed.
+    """A message did not become durable: the broker refused it, or all tries failed.
 
-    After a time-out (`is_retriable`) it may still be in the log: the answer was lost, not necessarily the message.
+    If `is_retriable` is true, the message may still be stored: the reply was lost, not necessarily the message.
     """
 
     def __init__(self, message: str, *, is_retriable: bool = False) -> None:
         super().__init__(message)
         self.is_retriable = is_retriable
-        """Whether the cluster was away, so that the same message may go through later."""
+        """Whether the cluster was unreachable, so that sending again may succeed."""
 
 
 class BufferFullError(SendError):
-    """What waits for the cluster has reached its bound; the message was not taken."""
+    """The buffer for messages that wait for the cluster is full; the message was not accepted."""
 
 
 class TopicError(ClientError):
-    """A topic is not there, or could not be asked about or made."""
+    """A topic does not exist, or could not be read or created."""
 
 
 class SpillError(ClientError):
-    """A folder for spilled messages that cannot be used: another process has it, or it cannot be read or written."""
+    """The folder of `Spill` cannot be used: another process holds it, or it cannot be read or written."""
 
 
 class TransactionError(ClientError):
-    """A transaction did not commit: nothing of it is seen by `read_committed` readers."""
+    """A transaction did not commit: `read_committed` readers see nothing of it, unless `is_unknown` is true."""
 
     def __init__(self, message: str, *, is_unknown: bool = False) -> None:
         super().__init__(message)
         self.is_unknown = is_unknown
-        """The commit was not answered in time: it cannot be said whether all of it is seen, or nothing."""
+        """The commit was not answered in time: either all messages are visible, or none."""
 
 
 class FencedError(TransactionError):
-    """Another producer has taken over the transactional id; the transaction was aborted by it."""
+    """Another producer took over the transactional id and aborted the transaction."""
 
 
 class NoReplyError(ClientError, TimeoutError):
-    """No reply has come within the time that was given."""
+    """No reply arrived in time."""
 
 
 class SettledError(ClientError):
-    """A message was already acknowledged, retried or rejected, or its deadline has passed."""
+    """The message was already acknowledged, retried or rejected, or its deadline has passed."""

@@ -1,7 +1,7 @@
-"""The headers that carry what Kafka's records lack: their names, and how their values are read and written.
+"""The headers that carry what Kafka's records lack: their names, and how to read and write their values.
 
-Pure. Any Kafka client can write and read them; `docs/sdk.md` says what each means. What cannot be understood in a
-header that somebody else wrote is taken for absent: a message is never lost because of a bad extra.
+Pure. Any Kafka client can write and read them. A malformed header counts as absent: a message is never lost because of
+it.
 """
 
 from __future__ import annotations
@@ -19,32 +19,34 @@ CANCEL = "penstock-cancel"
 TAGS = "penstock-tags"
 BIZ_ID = "penstock-biz-id"
 SENDER = "penstock-sender"
-"""Who has sent it: the client id of an application that has chosen one."""
+"""The client id of the application that sent the message."""
 ATTEMPT = "penstock-attempt"
-"""How many deliveries have failed so far, as digits."""
+"""How many deliveries have failed, as digits."""
 ORIGIN = "penstock-origin"
-"""Where the message was first: topic/partition/offset/timestamp."""
+"""The original message: topic/partition/offset/timestamp."""
 ERROR = "penstock-error"
-"""Why the last delivery failed: the error's type and text."""
+"""Why the last delivery failed: type and text of the error."""
 RESEND = "penstock-resend"
-"""On a dead letter that was sent again: which one it was, as topic/partition/offset."""
+"""On a resent dead letter: which one it was, as topic/partition/offset."""
+RETRY_TOPIC = "penstock-retry-topic"
+"""On a dead letter: the retry topic to resend it to."""
 SETTLED = "penstock-settled"
-"""On a note in a dead-letter topic: what was done with which letter of its partition, such as `resent 42`."""
+"""On a state record in a dead-letter topic: what was done with which offset of its partition, such as `resent 42`."""
 REPLY_TO = "penstock-reply-to"
 CORRELATION = "penstock-correlation"
 
 TIMING = frozenset({DELAY, DELIVER_AT, SCHEDULE, TIMER_ID, CANCEL})
-"""What tells a broker when: a copy of a message must not be told twice."""
-FAILING = frozenset({ATTEMPT, ORIGIN, ERROR})
-"""What is written anew on every retry and dead letter."""
+"""Headers that delay or cancel: a copy of a message must not carry them."""
+FAILING = frozenset({ATTEMPT, ORIGIN, ERROR, RETRY_TOPIC})
+"""Headers that every retry and dead letter sets anew."""
 
 ERROR_BYTES = 1024
-"""What is longer is cut: a stack of causes must not make a message too large to be kept."""
+"""Longer errors are cut: a chain of causes must not make a message too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a message was first, and when."""
+    """Topic, partition, offset and timestamp of the original message."""
 
     topic: str
     partition: int
@@ -57,7 +59,7 @@ class Origin:
 
 
 def value_of(headers: Headers, name: str) -> bytes | None:
-    """The last value under that name, as Kafka's own clients take it."""
+    """The last value with this name, as Kafka's own clients read it."""
     found = None
     for each, value in headers:
         if each == name:
@@ -66,7 +68,7 @@ def value_of(headers: Headers, name: str) -> bytes | None:
 
 
 def text_of(headers: Headers, name: str) -> str | None:
-    """The value as text; bytes that are not UTF-8 stay apart from each other."""
+    """The value as text; bytes that are not UTF-8 are escaped."""
     value = value_of(headers, name)
     return None if value is None else value.decode("utf-8", "backslashreplace")
 
@@ -77,19 +79,19 @@ def without(headers: Headers, names: Iterable[str]) -> Headers:
 
 
 def tags_of(headers: Headers) -> tuple[str, ...]:
-    """All tags; several headers count together, blanks around a tag do not count."""
+    """All tags; several headers add up, and blanks around a tag are ignored."""
     texts = [value.decode("utf-8", "backslashreplace") for name, value in headers if name == TAGS and value is not None]
     return tuple(tag for text in texts for tag in (part.strip() for part in text.split(",")) if tag)
 
 
 def failures_of(headers: Headers) -> int:
-    """How many deliveries have failed so far."""
+    """How many deliveries have failed."""
     text = text_of(headers, ATTEMPT)
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def origin_of(headers: Headers) -> Origin | None:
-    """None if the header is not there, or is none of ours."""
+    """None if the header is absent or malformed."""
     parts = (text_of(headers, ORIGIN) or "").split("/")
     if len(parts) != 4 or not parts[0]:
         return None
@@ -100,7 +102,7 @@ def origin_of(headers: Headers) -> Origin | None:
 
 
 def error_text(error: BaseException | str) -> bytes:
-    """An error's type and text, cut to a bound; a text that is given stands for itself."""
+    """Type and text of an error, cut to `ERROR_BYTES`; a text is used as it is."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}".removesuffix(": ")
     raw = text.encode("utf-8", "backslashreplace")
     return raw if len(raw) <= ERROR_BYTES else raw[:ERROR_BYTES].decode("utf-8", "ignore").encode()

@@ -1,7 +1,4 @@
-"""What the parts of the SDK ask of each other, so that each can stand on the real client and on a stub.
-
-Pure: values and protocols only.
-"""
+"""Values and protocols that connect the parts of the SDK, so that each works with a cluster and with the stub."""
 
 from __future__ import annotations
 
@@ -13,35 +10,39 @@ from typing import Protocol
 from penstock.ids import TopicPartition
 
 Headers = tuple[tuple[str, bytes | None], ...]
-"""In order; a name may be there more than once."""
+"""Names and values in order; a name may occur more than once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message as it goes to a broker: our extras are in its headers already."""
+    """A message as it goes to a broker; delays, tags and ids are already headers."""
 
     topic: str
+    """The topic to send to."""
     value: bytes | None
+    """The payload."""
     key: bytes | None = None
+    """The key."""
     headers: Headers = ()
+    """All headers, including those of Penstock."""
     partition: int | None = None
-    """None: chosen by the key, or spread if there is none."""
+    """None: the key decides, or any partition if there is no key."""
     timestamp_ms: int | None = None
     """None: now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Where a message is, once it is durable."""
+    """Where a durable message is stored."""
 
     topic: str
+    """The topic of the message."""
     partition: int | None
-    """None while it waits in a spill folder."""
+    """None while the message waits in a spill folder."""
     offset: int | None
-    """None if there is none yet (the message is for later: its offset is made when it is due), or if nobody was asked
-    (at-most-once)."""
+    """None for a delayed message, which gets its offset on delivery, and with at-most-once."""
     is_spilled: bool = False
-    """It is durable on this machine only, and goes to the cluster once that is back (`Spill`)."""
+    """The message is stored on this machine (`Spill`) and goes to the cluster when that is reachable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,61 +60,63 @@ class Received:
     """If `topic` is a view: the topic that it shows."""
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
 
-class Outbox(Protocol):
+class MessageProducer(Protocol):
     """Sends messages."""
 
     def send_soon(self, outgoing: Outgoing) -> Future[Receipt]:
-        """Returns at once; the future has the receipt once the message is durable, or a `SendError`."""
+        """Return at once; the future holds the receipt once the message is durable, or a `SendError`."""
         ...
 
 
-class Assignment(Protocol):
-    """Whoever is told, inside `Inbox.poll` and `Inbox.close`, which partitions this member of the group has."""
+class RebalanceListener(Protocol):
+    """Learns, inside `GroupConsumer.poll` and `GroupConsumer.close`, which partitions this member owns."""
 
-    def assigned(self, places: Sequence[TopicPartition]) -> None:
-        """They are ours from now on."""
+    def assigned(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """This member now owns the partitions."""
 
-    def revoked(self, places: Sequence[TopicPartition]) -> None:
-        """They are given away when this returns; what was given to `Inbox.settled` before is committed."""
+    def revoked(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """This member gives the partitions away on return; offsets stored before are committed."""
 
-    def lost(self, places: Sequence[TopicPartition]) -> None:
-        """They belong to somebody else already."""
+    def lost(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """The partitions already belong to another member."""
 
 
-class Inbox(Protocol):
+class GroupConsumer(Protocol):
     """Receives messages as a member of a group. One thread calls everything but `group_metadata`."""
 
-    def join(self, topics: Sequence[str], assignment: Assignment, *, from_end: Sequence[str] = ()) -> None:
-        """Becomes a member. What the group has never read is read from its beginning, or from where its end is now."""
+    def join(self, topics: Sequence[str], listener: RebalanceListener, *, from_end: Sequence[str] = ()) -> None:
+        """Join the group. Without committed offsets it reads from the beginning, or from the end for topics in
+        `from_end`.
+        """
 
-    def poll(self, most: int, timeout_s: float) -> Sequence[Received]:
-        """Up to so many messages. Has to be called all the time, also when everything is paused."""
+    def poll(self, max_count: int, timeout_s: float) -> Sequence[Received]:
+        """Return up to `max_count` messages. Call it continuously, also while all partitions are paused."""
         ...
 
-    def pause(self, places: Iterable[TopicPartition]) -> None:
-        """Gives nothing more from these, until they are resumed."""
+    def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Return no messages of these partitions until they are resumed."""
 
-    def resume(self, places: Iterable[TopicPartition]) -> None: ...
+    def resume(self, topic_partitions: Iterable[TopicPartition]) -> None: ...
 
-    def position(self, place: TopicPartition) -> int | None:
-        """Behind what was given out, and behind what lies there that nobody is given (markers, aborted records)."""
+    def position(self, tp: TopicPartition) -> int | None:
+        """The offset behind the last message returned and the records that are never returned (markers, aborted)."""
 
-    def settled(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Everything before these offsets is done: commits it soon, and before the partition is given away."""
+    def store_offsets(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Everything before these offsets is settled: commit them soon, and before the partitions are revoked."""
 
     def commit(self, positions: Mapping[TopicPartition, int], done: Callable[[bool], None]) -> None:
-        """Commits now; `done` is called inside a later `poll` and says whether it was."""
+        """Commit now; a later `poll` calls `done` with whether it succeeded."""
 
-    def rewind(self) -> bool:
-        """Goes back to what is committed, everywhere; false if that could not be found out yet."""
+    def seek_to_committed(self) -> bool:
+        """Seek all partitions to their committed offsets; False if these could not be read yet."""
         ...
 
     def group_metadata(self) -> object:
-        """What a transaction needs that commits offsets of this group."""
+        """What a transaction needs to commit offsets of this group."""
 
     def close(self) -> None:
-        """Commits what is settled and leaves the group."""
+        """Commit stored offsets and leave the group."""

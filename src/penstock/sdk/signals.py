@@ -13,9 +13,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
-    """An event that the first SIGINT or SIGTERM sets; the second one does what it would do without us.
+    """An event that the first SIGINT or SIGTERM sets; a second signal has its usual effect.
 
-    Signals reach the main thread only: elsewhere the event is set by nobody.
+    Signals reach only the main thread: in other threads nothing sets the event.
     """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -71,6 +71,13 @@ class AbortedIndex:
         self._marker.append(entry.marker_offset)
         self._stable.append(entry.stable_offset)
 
+    def behind(self, marker_offset: int) -> list[AbortedEntry]:
+        """Those whose markers lie at or behind an offset."""
+        return [
+            AbortedEntry(self._producers[at], self._first[at], self._marker[at], self._stable[at])
+            for at in range(self.ended_below(marker_offset), len(self._marker))
+        ]
+
     def overlapping(self, start: int, end: int) -> list[AbortedTransaction]:
         """Those with offsets in `start` to `end`, by the offset at which they began."""
         found = []

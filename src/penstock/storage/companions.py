@@ -1,4 +1,4 @@
-"""Companion logs: the other halves of some batches of a log, at the same offsets (`docs/delay.md`).
+"""Companion logs: the other halves of some batches of a log, at the same offsets (`docs/internals/delay.md`).
 
 A half that is put aside is written before the one that stays, and synced before it. So at the end of a companion there
 may be halves of batches that never came to be; but what says that it has another half, has it. A power loss can break
@@ -8,7 +8,6 @@ the latter, behind the last sync: `reconcile` makes it true again.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -16,8 +15,8 @@ from penstock.config.setting import LONG_MAX
 from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError
 from penstock.logs import fields
-from penstock.records.batch import HEADER_BYTES, PAIRED_BIT, BatchHeader, read_header
-from penstock.storage.contract import Log, Part
+from penstock.records.batch import PAIRED_BIT, BatchHeader
+from penstock.storage.contract import Log
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ async def reconcile(main: Log, companion: Log, synced_end: int) -> None:
     lost = await _first_broken(main, companion, max(synced_end, companion.start_offset))
     if lost is not None:
         logger.error(
-            "the end of the log is cut: a power loss took a batch, or the other half of one",
+            "cut the end of the log: a power loss destroyed a batch or its companion half",
             extra=fields(log=str(main.topic_partition), end=lost, was=main.end_offset),
         )
         await main.cut(lost)
@@ -78,15 +77,6 @@ async def _headers(log: Log, start: int) -> AsyncIterator[BatchHeader | None]:
             continue
         if not found.size:
             return
-        for part in found.parts:
-            content, position = memoryview(content_of(part)), 0
-            while len(content) - position >= HEADER_BYTES:
-                header = read_header(content, position)
-                position += header.size
-                offset = header.next_offset
-                yield header
-
-
-def content_of(part: Part) -> bytes:
-    """The bytes of a part, which a read has found in the page cache."""
-    return part if isinstance(part, bytes) else os.pread(part.fileno(), part.size, part.position)
+        for _, header, _ in found.batches():
+            offset = header.next_offset
+            yield header

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -14,17 +15,17 @@ from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code
 from penstock.ids import TopicId, TopicPartition
 from penstock.records.batch import BatchHeader, read_header, stamp
-from penstock.records.control import Marker, build_marker
-from penstock.storage.admission import admit, look_back
+from penstock.records.control import Marker
+from penstock.storage.admission import Checked, Inspected, check_append, check_marker, check_retired
 from penstock.storage.compaction import CompactionState, KeyTable, Rewriting, Stretch
-from penstock.storage.contract import NOTHING, Appended, Engine, Log, Parting, Piece, Slice, TimedOffset
-from penstock.storage.copies import copies_of
+from penstock.storage.contract import NOTHING, Engine, Log, Piece, Slice, StrayLog, TimedOffset
 from penstock.storage.epochs import EpochHistory
+from penstock.storage.leader_batches import copies_of
 from penstock.storage.producers import ProducerState
 from penstock.storage.retention import Aged, Hold, lost_bytes, start_by_retention, start_with_hold
 from penstock.storage.snapshots import read_snapshot, snapshot_of
 from penstock.storage.tags import WholeLogTags
-from penstock.storage.times import first_at, max_of
+from penstock.storage.time_lookup import first_at, max_of
 
 
 class _Held(NamedTuple):
@@ -77,55 +78,42 @@ class MemoryLog(Log):
     def visible_end(self) -> int:
         return self.end_offset
 
-    async def admit(self) -> None:
+    async def prepare_write(self) -> None:
         return
 
-    async def append(
+    def check(
         self,
         batch: memoryview,
-        leader_epoch: int,
         *,
         guard: int | None = None,
         is_own: bool = False,
-        part: Parting | None = None,
-    ) -> Appended:
+        inspected: Inspected | None = None,
+    ) -> Checked:
         now_ms = self._clock.now_ms()
         if (successor := self.successor) is not None:
-            admitted = look_back(batch, self.config, self.producers, successor)
-        else:
-            admitted = admit(batch, self.config, self.producers, now_ms, guard, is_own=is_own)
-        if admitted.repeat_of is not None:
-            last_offset = admitted.repeat_of + admitted.header.last_offset_delta
-            return Appended(admitted.repeat_of, last_offset, admitted.append_time_ms, is_repeat=True)
-        batch = admitted.batch
-        stamp(batch, self.end_offset, leader_epoch)
-        if part is not None:
-            batch = part(batch, admitted.header, self.end_offset, leader_epoch)
-        header = self._hold(batch, now_ms)
-        if header.producer_id >= 0:
-            self.producers.remember(header, header.base_offset, now_ms)
-        return Appended(header.base_offset, header.last_offset, admitted.append_time_ms)
+            return check_retired(batch, self.config, self.producers, now_ms, successor)
+        return check_append(batch, self.config, self.producers, now_ms, guard, is_own=is_own, inspected=inspected)
 
-    async def append_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        committed: bool,
-        coordinator_epoch: int,
-        leader_epoch: int,
-        part: Parting | None = None,
-    ) -> Appended:
-        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
-        now_ms, marker = self._clock.now_ms(), Marker(committed, coordinator_epoch)
-        batch = memoryview(build_marker(producer_id, producer_epoch, marker, now_ms))
-        stamp(batch, self.end_offset, leader_epoch)
-        if part is not None:
-            batch = part(batch, read_header(batch), self.end_offset, leader_epoch)
-        offset = self._hold(batch, now_ms).base_offset
-        self.producers.remember_marker(producer_id, producer_epoch, marker, offset, now_ms)
-        self.producers.settle(self.readable_end)
-        return Appended(offset, offset)
+    def check_marker(
+        self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int
+    ) -> Checked:
+        marker = Marker(committed, coordinator_epoch)
+        return check_marker(self.producers, producer_id, producer_epoch, marker, self._clock.now_ms())
+
+    async def write(self, checked: Checked, base_offset: int, leader_epoch: int) -> None:
+        assert base_offset == self.end_offset
+        stamp(checked.batch, base_offset, leader_epoch)
+        self._hold(checked.batch, checked.now_ms)
+        if checked.marker is not None:
+            self._remember_marker(checked, base_offset)
+        elif checked.header.producer_id >= 0:
+            self.producers.remember(checked.header, base_offset, checked.now_ms)
+
+    async def write_stamped(self, batch: memoryview) -> None:
+        self._hold(batch, self._clock.now_ms())
+
+    async def secure(self, messages: int) -> None:
+        return
 
     async def append_as_is(self, batches: memoryview) -> int:
         now_ms = self._clock.now_ms()
@@ -136,12 +124,6 @@ class MemoryLog(Log):
         self.epochs.trim(self.start_offset)
         self.producers.settle(self.readable_end)
         return self.end_offset
-
-    def put(self, batch: memoryview) -> None:
-        self._hold(batch, self._clock.now_ms())
-
-    async def secure(self, messages: int) -> None:
-        return
 
     async def pieces(self, wanted: Sequence[Piece]) -> list[bytes]:
         found = []
@@ -187,14 +169,13 @@ class MemoryLog(Log):
         if self.saved_high_watermark >= 0:
             self.saved_high_watermark = max(self.start_offset, min(self.saved_high_watermark, end_offset))
 
-    def _hold(self, batch: memoryview, now_ms: int) -> BatchHeader:
-        """Stores a stamped batch at the end of the log; gives its header."""
+    def _hold(self, batch: memoryview, now_ms: int) -> None:
+        """Stores a stamped batch at the end of the log."""
         held = _Held(read_header(batch), bytes(batch), now_ms)
         self._held.append(held)
         self._size_bytes += len(held.batch)
         self.epochs.begin(held.header.leader_epoch, held.header.base_offset)
         self.end_offset = held.header.next_offset
-        return held.header
 
     async def read(self, offset: int, max_bytes: int, end_offset: int) -> Slice:
         if not self.start_offset <= offset <= self.end_offset:
@@ -213,18 +194,21 @@ class MemoryLog(Log):
         return Slice(tuple(parts), size, end_offset) if parts else NOTHING
 
     async def find_time(self, timestamp_ms: int) -> TimedOffset | None:
-        for held in self._held:
+        for held in tuple(self._held):
             if held.header.max_timestamp >= timestamp_ms:
-                found = first_at(memoryview(held.batch), held.header, timestamp_ms, self.start_offset)
+                # In a thread: the batch is decompressed, and its records are looked at one by one.
+                found = await asyncio.to_thread(
+                    first_at, memoryview(held.batch), held.header, timestamp_ms, self.start_offset
+                )
                 if found is not None:
                     return found
         return None
 
     async def find_max_timestamp(self) -> TimedOffset | None:
         largest: TimedOffset | None = None
-        for held in self._held:
+        for held in tuple(self._held):
             if largest is None or held.header.max_timestamp > largest.timestamp_ms:
-                found = max_of(memoryview(held.batch), held.header, self.start_offset)
+                found = await asyncio.to_thread(max_of, memoryview(held.batch), held.header, self.start_offset)
                 if found is not None and (largest is None or found.timestamp_ms > largest.timestamp_ms):
                     largest = found
         return largest
@@ -320,13 +304,22 @@ class MemoryEngine(Engine):
         for at, (topic_id, config) in wanted.items():
             await self.create(at, topic_id, config)
 
-    async def create(self, at: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Log:
+    async def create(
+        self, at: TopicPartition, topic_id: TopicId, config: TopicConfig, database: str = "default"
+    ) -> Log:
         log = MemoryLog(at, topic_id, config, self._clock, self._limits, self._settings)
         self._logs[at] = log
         return log
 
-    async def delete(self, at: TopicPartition) -> None:
-        del self._logs[at]
+    async def delete(self, *logs: TopicPartition) -> None:
+        for at in logs:
+            del self._logs[at]
+
+    async def find_strays(self) -> Sequence[StrayLog]:
+        return ()  # nothing outlives the process
+
+    async def discard(self, stray: StrayLog) -> None:
+        """There are none."""
 
     async def close(self) -> None:
         self._logs.clear()

@@ -4,6 +4,11 @@ A producer numbers the records it sends to a partition. The next batch must star
 before is a repeat and is answered with the offset it got the first time. Five batches are kept because clients have up
 to five in flight.
 
+Nothing from before the producer's last marker is a repeat. Producers of the protocol before KIP-890 keep their epoch
+and go on counting behind the marker; one that believes that its last batches did not arrive uses their numbers again in
+its next transaction. Success would lose these records: they are refused as out of order, and the producer aborts and
+takes its next epoch. A late copy of a batch from before the marker is refused in the same way.
+
 A transaction is open in a log from its first batch there to the marker that ends it. A batch that would open one is
 taken only if its caller knows from the coordinator that the transaction is going on. No marker may have come between
 that answer and the append: the caller shows the `guard` it took before it asked (KIP-890).
@@ -54,8 +59,8 @@ class ProducerEntry:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.first_sequence = ANY_SEQUENCE
-        """Where the numbers seen in this epoch began, and from there on they have no gap; without batches, where they
-        have to begin.
+        """Where the numbers seen in this epoch and since the last marker began, and from there on they have no gap; as
+        long as there are none, where they have to begin.
         """
         self.last_seen_ms = -1
         self.coordinator_epoch = -1
@@ -64,6 +69,29 @@ class ProducerEntry:
         self.open_since = NOT_OPEN
         """The offset at which the open transaction begins."""
         self.batches: deque[ProducedBatch] = deque(maxlen=BATCHES_KEPT)
+
+    @property
+    def last_since_marker(self) -> ProducedBatch | None:
+        """The last batch, unless a marker came after it."""
+        last = self.batches[-1] if self.batches else None
+        return last if last is not None and last.base_offset > self.marker_offset else None
+
+    def heed_marker(self) -> None:
+        """Takes only those sequences for seen that are certain to have come after the last marker."""
+        since = [batch for batch in self.batches if batch.base_offset > self.marker_offset]
+        if since and self.marker_offset >= 0:
+            self.first_sequence = since[0].first_sequence
+
+    def copy(self) -> ProducerEntry:
+        """The entry as it is now."""
+        made = ProducerEntry(self.epoch)
+        made.first_sequence = self.first_sequence
+        made.last_seen_ms = self.last_seen_ms
+        made.coordinator_epoch = self.coordinator_epoch
+        made.marker_offset = self.marker_offset
+        made.open_since = self.open_since
+        made.batches = self.batches.copy()
+        return made
 
     def begin_epoch(self, epoch: int, first_sequence: int) -> None:
         self.epoch = epoch
@@ -101,6 +129,9 @@ class ProducerState:
 
     def entries(self) -> Iterator[tuple[int, ProducerEntry]]:
         return iter(self._entries.items())
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
 
     def check(self, header: BatchHeader, guard: int | None = None, *, sequenced: bool = True) -> ProducedBatch | None:
         """None if the batch may be appended, its first copy if it is a repeat, ApiError if it may not."""
@@ -209,7 +240,7 @@ class ProducerState:
             entry.begin_epoch(header.producer_epoch, ANY_SEQUENCE)
             self._close(producer_id, entry)
         if header.base_sequence >= 0:
-            if not entry.batches:
+            if entry.last_since_marker is None:
                 entry.first_sequence = header.base_sequence
             entry.batches.append(
                 ProducedBatch(header.base_sequence, header.last_sequence, base_offset, header.max_timestamp)
@@ -223,6 +254,8 @@ class ProducerState:
         entry = self._take(producer_id, producer_epoch)
         if entry.epoch != producer_epoch:
             entry.begin_epoch(producer_epoch, 0)
+        elif entry.batches:
+            entry.first_sequence = _next_sequence(entry)
         first_offset = self._close(producer_id, entry)
         if first_offset != NOT_OPEN:
             self._ended.append((first_offset, offset))
@@ -313,7 +346,7 @@ class ProducerState:
         elif is_open and not header.is_transactional:
             reason = "has a transaction open here and sent a batch that is not part of it"
         elif header.is_transactional and not is_open and guard != self.guard(header.producer_id):
-            reason = "sent a batch that is not part of a transaction which is known to go on"
+            reason = "sent a transactional batch, but its transaction is not open"
         else:
             return
         raise ApiError(Code.INVALID_TXN_STATE, f"producer {header.producer_id} {reason}")
@@ -322,9 +355,13 @@ class ProducerState:
 def _find_repeat(entry: ProducerEntry, header: BatchHeader) -> ProducedBatch | None:
     if not entry.batches or header.base_sequence == _next_sequence(entry):
         return None
-    last_sequence = header.last_sequence
+    last_sequence, marker_offset = header.last_sequence, entry.marker_offset
     for batch in entry.batches:
-        if batch.first_sequence == header.base_sequence and batch.last_sequence == last_sequence:
+        if (
+            batch.first_sequence == header.base_sequence
+            and batch.last_sequence == last_sequence
+            and batch.base_offset > marker_offset
+        ):
             return batch
     return None
 
@@ -344,9 +381,10 @@ def _check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> None:
         expected = entry.first_sequence
     if header.base_sequence == expected:
         return
-    if entry is not None and entry.batches and header.producer_epoch == entry.epoch:
+    last_batch = None if entry is None else entry.last_since_marker
+    if entry is not None and last_batch is not None and header.producer_epoch == entry.epoch:
         # Clients take "repeated, too late to say where it is" for success: it must be certain that all of it was taken.
-        last = entry.batches[-1].last_sequence
+        last = last_batch.last_sequence
         seen = (last - entry.first_sequence) & MAX_SEQUENCE
         behind_first = (last - header.base_sequence) & MAX_SEQUENCE
         behind_last = (last - header.last_sequence) & MAX_SEQUENCE

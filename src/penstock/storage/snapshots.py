@@ -19,7 +19,9 @@ from crc32c import crc32c
 from penstock.storage.producers import ProducedBatch, ProducerEntry, ProducerState
 
 _MAGIC = b"PSPR"
-_FORMAT = 2
+_FORMAT = 3
+_MARKERS_UNHEEDED = 2
+"""The format before has the same bytes, but its first sequence is that of the epoch, whatever markers came since."""
 _PREAMBLE = struct.Struct(">4sBI")
 _COUNT = struct.Struct(">I")
 _PRODUCER = struct.Struct(">qhqiiqqB")
@@ -30,19 +32,34 @@ def snapshot_of(producers: ProducerState) -> bytes:
     """The producers as the bytes of a `.producers` file."""
     body = bytearray(_COUNT.pack(len(producers)))
     for producer_id, entry in producers.entries():
-        body += _PRODUCER.pack(
-            producer_id,
-            entry.epoch,
-            entry.last_seen_ms,
-            entry.first_sequence,
-            entry.coordinator_epoch,
-            entry.marker_offset,
-            entry.open_since,
-            len(entry.batches),
-        )
-        for batch in entry.batches:
-            body += _BATCH.pack(*batch)
+        body += entry_bytes(producer_id, entry)
     return _PREAMBLE.pack(_MAGIC, _FORMAT, crc32c(bytes(body))) + bytes(body)
+
+
+def entry_bytes(producer_id: int, entry: ProducerEntry) -> bytes:
+    """One producer as it is in the file."""
+    packed = _PRODUCER.pack(
+        producer_id,
+        entry.epoch,
+        entry.last_seen_ms,
+        entry.first_sequence,
+        entry.coordinator_epoch,
+        entry.marker_offset,
+        entry.open_since,
+        len(entry.batches),
+    )
+    return b"".join((packed, *(_BATCH.pack(*batch) for batch in entry.batches)))
+
+
+def read_entry(content: bytes) -> ProducerEntry:
+    """One producer; ValueError if the content is not one."""
+    try:
+        _, entry, end = _read_entry(content, 0)
+    except struct.error as error:
+        raise ValueError(f"the entry of a producer ends early: {error}") from error
+    if end != len(content):
+        raise ValueError("the entry of a producer has more bytes than it says")
+    return entry
 
 
 def read_snapshot(snapshot: bytes) -> dict[int, ProducerEntry]:
@@ -50,33 +67,43 @@ def read_snapshot(snapshot: bytes) -> dict[int, ProducerEntry]:
     if len(snapshot) < _PREAMBLE.size + _COUNT.size:
         raise ValueError("too short for a producer snapshot")
     magic, format_, crc = _PREAMBLE.unpack_from(snapshot)
-    if magic != _MAGIC or format_ != _FORMAT:
+    if magic != _MAGIC or format_ not in (_MARKERS_UNHEEDED, _FORMAT):
         raise ValueError("not a producer snapshot of a format known here")
     if crc32c(snapshot[_PREAMBLE.size :]) != crc:
         raise ValueError("the producer snapshot's CRC does not match")
     try:
-        return _read_entries(snapshot, _PREAMBLE.size)
+        entries = _read_entries(snapshot, _PREAMBLE.size)
     except struct.error as error:
         raise ValueError(f"the producer snapshot ends early: {error}") from error
+    if format_ == _MARKERS_UNHEEDED:
+        for entry in entries.values():
+            entry.heed_marker()
+    return entries
 
 
 def _read_entries(snapshot: bytes, position: int) -> dict[int, ProducerEntry]:
     (count,) = _COUNT.unpack_from(snapshot, position)
     position += _COUNT.size
-    entries = {}
+    entries: dict[int, ProducerEntry] = {}
     for _ in range(count):
-        producer_id, epoch, last_seen_ms, first, coordinator_epoch, marker_offset, open_since, batches = (
-            _PRODUCER.unpack_from(snapshot, position)
-        )
-        position += _PRODUCER.size
-        entry = ProducerEntry(epoch)
-        entry.last_seen_ms = last_seen_ms
-        entry.first_sequence = first
-        entry.coordinator_epoch = coordinator_epoch
-        entry.marker_offset = marker_offset
-        entry.open_since = open_since
-        for _ in range(batches):
-            entry.batches.append(ProducedBatch(*_BATCH.unpack_from(snapshot, position)))
-            position += _BATCH.size
+        producer_id, entry, position = _read_entry(snapshot, position)
         entries[producer_id] = entry
     return entries
+
+
+def _read_entry(snapshot: bytes, position: int) -> tuple[int, ProducerEntry, int]:
+    """A producer, its entry, and where the next one begins."""
+    producer_id, epoch, last_seen_ms, first, coordinator_epoch, marker_offset, open_since, batches = (
+        _PRODUCER.unpack_from(snapshot, position)
+    )
+    position += _PRODUCER.size
+    entry = ProducerEntry(epoch)
+    entry.last_seen_ms = last_seen_ms
+    entry.first_sequence = first
+    entry.coordinator_epoch = coordinator_epoch
+    entry.marker_offset = marker_offset
+    entry.open_since = open_since
+    for _ in range(batches):
+        entry.batches.append(ProducedBatch(*_BATCH.unpack_from(snapshot, position)))
+        position += _BATCH.size
+    return producer_id, entry, position

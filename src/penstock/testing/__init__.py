@@ -1,4 +1,5 @@
-"""For tests of applications: `StubClient` and `AsyncStubClient`, without a broker, with a clock that the test moves."""
+"""Tests of applications without a broker: `StubClient` and `AsyncStubClient`, with a clock that the test moves."""
 
-from penstock.testing.aio_client import AsyncStubClient as AsyncStubClient
-from penstock.testing.client import StubClient as StubClient
+from penstock.testing.async_stub_client import AsyncStubClient as AsyncStubClient
+from penstock.testing.stub_client import StubClient as StubClient
+from penstock.testing.stub_core import HandlerFailure as HandlerFailure

@@ -1,4 +1,4 @@
-"""Consumer groups in memory: who has which partition, and what each group has read."""
+"""Consumer groups in memory: assignments and committed offsets."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from penstock.ids import TopicPartition
 from penstock.testing.topics import MemoryTopics
 
 
-class Member(Protocol):
-    """Somebody who reads for a group."""
+class StubMember(Protocol):
+    """A member of a group."""
 
     topics: Sequence[str]
 
 
 @dataclass(slots=True)
-class Group:
-    """One group; partitions go around its members in the order in which they have joined."""
+class StubGroup:
+    """One group; partitions go round its members in the order in which they joined."""
 
-    members: list[Member] = field(default_factory=list)
+    members: list[StubMember] = field(default_factory=list)
     committed: dict[TopicPartition, int] = field(default_factory=dict)
 
 
@@ -29,13 +29,13 @@ class MemoryGroups:
 
     def __init__(self, topics: MemoryTopics) -> None:
         self._topics = topics
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, StubGroup] = {}
 
-    def group(self, name: str) -> Group:
-        return self._groups.setdefault(name, Group())
+    def group(self, name: str) -> StubGroup:
+        return self._groups.setdefault(name, StubGroup())
 
-    def places_of(self, name: str, member: Member) -> set[TopicPartition]:
-        """The partitions that this member has now."""
+    def assigned_to(self, name: str, member: StubMember) -> set[TopicPartition]:
+        """The partitions of this member."""
         members = self.group(name).members
         found = set()
         for topic in sorted({topic for each in members for topic in each.topics}):

@@ -1,7 +1,6 @@
-"""Topics in memory: what a cluster would keep of them, with the rules of a broker and without its logs. They are asked
-for and made as by the SDK's `Topics`.
+"""Topics in memory, with the rules of a broker. They have the methods of the SDK's `TopicAdmin`.
 
-Pure: time is handed in. What headers ask for, and which tags a view wants, is read by the broker's own code.
+Pure: the caller passes the time. The broker's own code parses delay headers and tag expressions.
 """
 
 from __future__ import annotations
@@ -14,35 +13,35 @@ from itertools import count
 
 from penstock.config.delay import DELAY_LEVELS, parse_levels
 from penstock.config.view import VIEW_OF_SETTING, VIEW_TAGS_SETTING, parse_tags
-from penstock.delay.wishes import DelayRules, Wish, WishError, parse_wish
+from penstock.delay.delay_headers import DelayHeaderError, DelayRequest, DelayRules, parse_delay_headers
 from penstock.recurrence import RecurrenceError
-from penstock.sdk.errors import BufferFullError, SendError, TopicError
+from penstock.sdk.errors import BufferFullError, InvalidInputError, SendError, TopicError
 from penstock.sdk.headers import DELAY, DELIVER_AT, SCHEDULE, tags_of, without
 from penstock.sdk.ports import Headers, Outgoing, Received
-from penstock.sdk.topics import TopicShape
-from penstock.views.matching import Matcher
+from penstock.sdk.topic_admin import TopicShape
+from penstock.views.tag_matcher import Matcher
 
-MESSAGES = 1_000_000
-"""So many are kept, all topics together."""
+MAX_MESSAGES = 1_000_000
+"""The largest number of messages in all topics together."""
 
 _RULES = DelayRules(levels_ms=parse_levels(DELAY_LEVELS.default))
 
 
 @dataclass(eq=False, slots=True)
-class Pending:
-    """A message that waits for its time."""
+class PendingMessage:
+    """A delayed message."""
 
     due_ms: int
-    place: tuple[str, int]
+    topic_partition: tuple[str, int]
     outgoing: Outgoing
-    wish: Wish
+    request: DelayRequest
     waits: bool = True
     """False once it was cancelled or replaced."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """A topic that shows what of another has certain tags."""
+class StubView:
+    """A topic that shows the messages of another one whose tags match."""
 
     base: str
     matcher: Matcher
@@ -57,16 +56,16 @@ class MemoryTopics:
 
     default_partitions: int = 1
     _partitions: dict[str, list[list[Received]]] = field(default_factory=dict)
-    _views: dict[str, View] = field(default_factory=dict)
-    _due: list[tuple[int, int, Pending]] = field(default_factory=list)
-    _named: dict[tuple[str, int, bytes], Pending] = field(default_factory=dict)
+    _views: dict[str, StubView] = field(default_factory=dict)
+    _due: list[tuple[int, int, PendingMessage]] = field(default_factory=list)
+    _named: dict[tuple[str, int, bytes], PendingMessage] = field(default_factory=dict)
     _turns: count[int] = field(default_factory=count)
     _kept: int = 0
 
-    def make(
+    def create(
         self, topic: str, partitions: int = -1, replicas: int = -1, config: Mapping[str, str] | None = None
     ) -> bool:
-        """Makes a topic, or a view if its settings say so; false if there is one already."""
+        """Create a topic, or a view if its settings say so; False if it exists."""
         if self.shape(topic) is not None:
             return False
         base = (config or {}).get(VIEW_OF_SETTING)
@@ -76,13 +75,13 @@ class MemoryTopics:
             return True
         tags = (config or {}).get(VIEW_TAGS_SETTING, "")
         try:
-            self._views[topic] = View(base, Matcher(parse_tags(tags)))
+            self._views[topic] = StubView(base, Matcher(parse_tags(tags)))
         except ValueError as error:
-            raise TopicError(f"topic {topic} could not be made: tags {tags!r}: allowed is {error}") from None
+            raise InvalidInputError(f"could not create topic {topic}: tags {tags!r}: expected {error}") from None
         return True
 
     def shape(self, topic: str) -> TopicShape | None:
-        """None if there is no such topic."""
+        """None if the topic does not exist."""
         view = self._views.get(topic)
         found = self._partitions.get(topic if view is None else view.base)
         return None if found is None else TopicShape(len(found), 1)
@@ -90,107 +89,107 @@ class MemoryTopics:
     def partitions(self, topic: str) -> int:
         shape = self.shape(topic)
         if shape is None:
-            raise TopicError(f"there is no topic {topic}")
+            raise TopicError(f"topic {topic} does not exist")
         return shape.partitions
 
     def messages(self, topic: str) -> tuple[Received, ...]:
-        """All that is there, partition by partition."""
+        """All messages, partition by partition."""
         return tuple(
             message
             for partition in range(self.partitions(topic))
-            for message in self.read(topic, partition, 0, MESSAGES)[0]
+            for message in self.read(topic, partition, 0, MAX_MESSAGES)[0]
         )
 
-    def pending(self, topic: str) -> tuple[Pending, ...]:
-        """What waits, by due time."""
-        return tuple(each for _, _, each in sorted(self._due) if each.waits and each.place[0] == topic)
+    def pending(self, topic: str) -> tuple[PendingMessage, ...]:
+        """Delayed messages by due time."""
+        return tuple(each for _, _, each in sorted(self._due) if each.waits and each.topic_partition[0] == topic)
 
     def end_offset(self, topic: str, partition: int) -> int:
         view = self._views.get(topic)
         return len(self._partitions[topic if view is None else view.base][partition])
 
-    def read(self, topic: str, partition: int, offset: int, most: int) -> tuple[Sequence[Received], int]:
-        """Up to so many messages from an offset on, and where the reader is then."""
+    def read(self, topic: str, partition: int, offset: int, max_count: int) -> tuple[Sequence[Received], int]:
+        """Up to `max_count` messages from an offset on, and the next offset to read."""
         view = self._views.get(topic)
         log = self._partitions[topic if view is None else view.base][partition]
         if view is None:
-            found = log[offset : offset + most]
+            found = log[offset : offset + max_count]
             return found, offset + len(found)
         shown: list[Received] = []
-        while offset < len(log) and len(shown) < most:
+        while offset < len(log) and len(shown) < max_count:
             if view.shows(log[offset].headers):
                 shown.append(replace(log[offset], topic=topic))
             offset += 1
         return shown, offset
 
-    def check(self, outgoing: Outgoing, now_ms: int) -> tuple[int, Wish | None]:
-        """The partition and the time of a message that is sent; SendError if a broker would refuse it."""
+    def check(self, outgoing: Outgoing, now_ms: int) -> tuple[int, DelayRequest | None]:
+        """The partition and the delay of a message. Raises `SendError` if a broker would refuse it."""
         if outgoing.topic in self._views:
-            raise SendError(f"{outgoing.topic} takes no messages: it is a view")
-        if self._kept >= MESSAGES:
-            raise BufferFullError(f"the stub keeps {MESSAGES} messages, and no more")
-        self.make(outgoing.topic)
+            raise SendError(f"{outgoing.topic} accepts no messages: it is a view")
+        if self._kept >= MAX_MESSAGES:
+            raise BufferFullError(f"the stub is full: it keeps {MAX_MESSAGES} messages")
+        self.create(outgoing.topic)
         number = self.partitions(outgoing.topic)
         if outgoing.partition is not None and outgoing.partition >= number:
             raise SendError(f"topic {outgoing.topic} has no partition {outgoing.partition}: it has {number}")
         try:
-            wish = parse_wish([(name.encode(), value) for name, value in outgoing.headers], now_ms, _RULES)
-        except WishError as error:
-            raise SendError(f"a message to {outgoing.topic} was not sent: {error}") from None
-        return self._partition_of(outgoing, number), wish
+            request = parse_delay_headers([(name.encode(), value) for name, value in outgoing.headers], now_ms, _RULES)
+        except DelayHeaderError as error:
+            raise SendError(f"could not send a message to {outgoing.topic}: {error}") from None
+        return self._partition_of(outgoing, number), request
 
     def append(self, outgoing: Outgoing, now_ms: int) -> tuple[int, int | None]:
-        """Its partition and its offset; none for what waits."""
-        partition, wish = self.check(outgoing, now_ms)
-        place = (outgoing.topic, partition)
-        if wish is None or not wish.waits(now_ms):
-            return partition, self._append(place, outgoing, now_ms)
-        name = wish.timer_id if wish.cancels is None else wish.cancels
-        if name is not None and (replaced := self._named.pop((*place, name), None)) is not None:
+        """The partition and offset of a message; no offset if it is delayed."""
+        partition, request = self.check(outgoing, now_ms)
+        topic_partition = (outgoing.topic, partition)
+        if request is None or not request.waits(now_ms):
+            return partition, self._append(topic_partition, outgoing, now_ms)
+        name = request.timer_id if request.cancels is None else request.cancels
+        if name is not None and (replaced := self._named.pop((*topic_partition, name), None)) is not None:
             replaced.waits = False
             self._kept -= 1
-        if wish.cancels is None:
-            self._wait(Pending(wish.due_ms, place, outgoing, wish))
+        if request.cancels is None:
+            self._wait(PendingMessage(request.due_ms, topic_partition, outgoing, request))
         return partition, None
 
     def next_due_ms(self) -> int | None:
-        """When something is due next."""
+        """When the next message is due."""
         while self._due and not self._due[0][2].waits:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
     def fire(self, now_ms: int) -> bool:
-        """Delivers what is due, in the order of time and of sending; false if nothing was."""
+        """Deliver what is due, in the order of time and of sending; False if nothing was."""
         has_fired = False
         while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
             pending = heapq.heappop(self._due)[2]
             self._kept -= 1
-            if pending.wish.timer_id is not None:
-                self._named.pop((*pending.place, pending.wish.timer_id), None)
-            self._append(pending.place, _as_delivered(pending), now_ms)
+            if pending.request.timer_id is not None:
+                self._named.pop((*pending.topic_partition, pending.request.timer_id), None)
+            self._append(pending.topic_partition, _as_delivered(pending), now_ms)
             self._again(pending, now_ms)
             has_fired = True
         return has_fired
 
-    def _append(self, place: tuple[str, int], outgoing: Outgoing, now_ms: int) -> int:
-        topic, partition = place
+    def _append(self, topic_partition: tuple[str, int], outgoing: Outgoing, now_ms: int) -> int:
+        topic, partition = topic_partition
         log = self._partitions[topic][partition]
         time_ms = now_ms if outgoing.timestamp_ms is None else outgoing.timestamp_ms
         log.append(Received(topic, partition, len(log), outgoing.value, outgoing.key, outgoing.headers, time_ms))
         self._kept += 1
         return len(log) - 1
 
-    def _wait(self, pending: Pending) -> None:
+    def _wait(self, pending: PendingMessage) -> None:
         heapq.heappush(self._due, (pending.due_ms, next(self._turns), pending))
         self._kept += 1
-        if pending.wish.timer_id is not None:
-            self._named[(*pending.place, pending.wish.timer_id)] = pending
+        if pending.request.timer_id is not None:
+            self._named[(*pending.topic_partition, pending.request.timer_id)] = pending
 
-    def _again(self, pending: Pending, now_ms: int) -> None:
-        if pending.wish.recurrence is None:
+    def _again(self, pending: PendingMessage, now_ms: int) -> None:
+        if pending.request.recurrence is None:
             return
         try:
-            due_ms = pending.wish.recurrence.next_after(pending.due_ms, now_ms)
+            due_ms = pending.request.recurrence.next_after(pending.due_ms, now_ms)
         except RecurrenceError:
             return
         self._wait(replace(pending, due_ms=due_ms))
@@ -203,8 +202,8 @@ class MemoryTopics:
         return next(self._turns) % number
 
 
-def _as_delivered(pending: Pending) -> Outgoing:
-    """As consumers get it: a copy that is sent on must not be delayed once more."""
+def _as_delivered(pending: PendingMessage) -> Outgoing:
+    """The message as consumers receive it: a copy that is sent on must not be delayed again."""
     if not any(name in (DELAY, SCHEDULE) for name, _ in pending.outgoing.headers):
         return replace(pending.outgoing, timestamp_ms=None)
     due = (DELIVER_AT, str(pending.due_ms).encode())

@@ -1,1 +1,1 @@
-"""Transactions: who is writing what in one piece, and whether it counts."""
+"""Transactions: producer ids, transactional ids and their coordinator."""

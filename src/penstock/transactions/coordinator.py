@@ -1,9 +1,9 @@
-"""The transaction coordinator: the shell around the machine. It appends decisions, has markers written, and answers.
+"""The transaction coordinator: the shell around the state machine. It appends decisions, writes markers, and answers.
 
 Rules:
-- A decision is appended before it is taken in or answered.
-- What is decided is completed: markers are written until all are there, at once, or again after a restart.
-- Who comes while a transaction is being completed waits for it, at most `marker_wait_ms`.
+- A decision is appended before it is applied or answered.
+- A decided transaction is completed: markers are retried until all are written, also after a restart.
+- Requests that arrive while a transaction completes wait for it, at most `marker_wait_ms`.
 """
 
 from __future__ import annotations
@@ -11,26 +11,35 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from penstock.clock import Clock
-from penstock.cluster.controller import Controller
+from penstock.cluster.decisions.topics import TopicCreation
 from penstock.cluster.metadata import TRANSACTIONS_TOPIC
-from penstock.cluster.topics import NewTopic
+from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.config.broker import TransactionSettings
 from penstock.errors import ApiError, Code, StorageError
 from penstock.ids import TopicPartition
 from penstock.logs import fields
-from penstock.replication.marker import Marker
+from penstock.replication.damage_repair import DamageRepair
+from penstock.replication.lost_records import LostRange
 from penstock.replication.replicas import Replicas
 from penstock.replication.shards import LoadedShard, Shards
-from penstock.transactions import machine
-from penstock.transactions.machine import Decision, Producer
+from penstock.replication.transaction_marker import TransactionMarker
+from penstock.transactions import state_machine
 from penstock.transactions.producer_ids import ProducerIds
-from penstock.transactions.records import decode, encode
+from penstock.transactions.records import decode, encode, name_of
 from penstock.transactions.shard import TransactionRules, TransactionShard
-from penstock.transactions.state import Status, TransactionRecord, TransactionState
+from penstock.transactions.state import NO_ID, Status, TransactionRecord, TransactionState
+from penstock.transactions.state_machine import Decision, Producer
 
 logger = logging.getLogger(__name__)
+
+_DECISIONS = {
+    None: "forgotten: its producer has to begin anew, and a transaction that is still open has to be aborted by hand",
+    Status.PREPARE_ABORT: "aborted: its producer has to begin anew",
+    Status.PREPARE_COMMIT: "committed, as it was decided: its producer has to begin anew",
+}
 
 _TOPIC_SETTINGS = {
     "cleanup.policy": "compact",
@@ -42,9 +51,21 @@ _TICK_S = 0.25
 _EXPIRY_S = 600.0
 _RETRY_S = 0.2
 
-WriteMarker = Callable[[TopicPartition, Marker], Awaitable[None]]
+WriteMarker = Callable[[TopicPartition, TransactionMarker], Awaitable[None]]
 Decide = Callable[[TransactionState | None, int | None, int], Decision]
 """State, a fresh producer id if one was asked for, time."""
+
+
+@dataclass(slots=True)
+class TransactionCounts:
+    """Counts of transactions of this broker since its start, for /metrics."""
+
+    committed: int = 0
+    aborted: int = 0
+    timed_out: int = 0
+    """Of those that were aborted."""
+    markers_pending: int = 0
+    """Markers of decided transactions that are not written yet."""
 
 
 class TransactionCoordinator:
@@ -52,12 +73,13 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        controller: Controller,
+        metadata: MetadataChanges,
         replicas: Replicas,
         settings: TransactionSettings,
         clock: Clock,
         producer_ids: ProducerIds,
         write_marker: WriteMarker,
+        repair: DamageRepair,
     ) -> None:
         self._producer_ids = producer_ids
         self._write_marker = write_marker
@@ -69,16 +91,23 @@ class TransactionCoordinator:
             max_partitions=settings.partitions_per_transaction,
         )
         self._shards = Shards(
-            NewTopic(name=TRANSACTIONS_TOPIC, partitions=settings.state_partitions, overrides=_TOPIC_SETTINGS),
-            controller,
+            TopicCreation(name=TRANSACTIONS_TOPIC, partitions=settings.state_partitions, overrides=_TOPIC_SETTINGS),
+            metadata,
             replicas,
             clock,
             make=lambda: TransactionShard(self._rules),
             load=self._load,
             lost=self._lost,
             adopted=self._keep_time,
+            repair=repair,
         )
         self._completing: dict[str, asyncio.Task[None]] = {}
+        self.counts = TransactionCounts()
+
+    @property
+    def lost_ranges(self) -> int:
+        """Damaged parts of the internal topic that shards were loaded without."""
+        return self._shards.lost_ranges
 
     async def start(self) -> None:
         """Loads the shards that this broker has, and completes what was decided before it stopped."""
@@ -107,7 +136,7 @@ class TransactionCoordinator:
         if not loaded.state.has_room_for(name):
             return Decision(code=Code.POLICY_VIOLATION)
         return await self._decide(
-            loaded, name, lambda state, fresh, now: machine.init(state, expected, timeout_ms, fresh, now)
+            loaded, name, lambda state, fresh, now: state_machine.init(state, expected, timeout_ms, fresh, now)
         )
 
     async def add_partitions(
@@ -119,7 +148,7 @@ class TransactionCoordinator:
         decision = await self._decide(
             await self._shards.of(name),
             name,
-            lambda state, _, now: machine.add_partitions(state, producer, wanted, limit, version, now),
+            lambda state, _, now: state_machine.add_partitions(state, producer, wanted, limit, version, now),
         )
         return decision.code
 
@@ -128,14 +157,14 @@ class TransactionCoordinator:
     ) -> dict[TopicPartition, Code]:
         """Whether these partitions are in the producer's transaction."""
         shard = (await self._shards.of(name)).state
-        return machine.verify(shard.states.get(name), producer, partitions)
+        return state_machine.verify(shard.states.get(name), producer, partitions)
 
     async def end(self, name: str, producer: Producer, version: int, *, commits: bool) -> Decision:
         """Commits or aborts; the decision has the id and the epoch that the producer goes on with."""
         decision = await self._decide(
             await self._shards.of(name),
             name,
-            lambda state, fresh, now: machine.end(state, producer, version, fresh, now, commits=commits),
+            lambda state, fresh, now: state_machine.end(state, producer, version, fresh, now, commits=commits),
         )
         if decision.state is not None:
             await self._settled(name, self._wait_s)
@@ -147,6 +176,10 @@ class TransactionCoordinator:
     def states(self) -> Iterator[tuple[str, TransactionState]]:
         for loaded in self._shards:
             yield from loaded.state.states.items()
+
+    def shards(self) -> Iterator[TransactionShard]:
+        """Those that are here."""
+        return (loaded.state for loaded in self._shards)
 
     @property
     def is_loading(self) -> bool:
@@ -198,7 +231,16 @@ class TransactionCoordinator:
         for record in records:
             loaded.state.apply(record)
             if record.state is not None and record.state.status.is_decided:
+                self._count(record.state)
                 self._begin_to_complete(loaded, record.transactional_id)
+
+    def _count(self, decided: TransactionState) -> None:
+        # A producer may abort without having begun, for another epoch.
+        if decided.partitions:
+            if decided.status is Status.PREPARE_COMMIT:
+                self.counts.committed += 1
+            else:
+                self.counts.aborted += 1
 
     def _begin_to_complete(self, loaded: LoadedShard[TransactionShard], name: str) -> None:
         task = self._shards.spawn(self._complete(loaded, name), f"complete {name}")
@@ -213,7 +255,7 @@ class TransactionCoordinator:
     async def _complete(self, loaded: LoadedShard[TransactionShard], name: str) -> None:
         """Writes the markers of a transaction that is decided, until all of them are there, and then that they are."""
         state = loaded.state.states[name]
-        marker = Marker(
+        marker = TransactionMarker(
             state.producer_id,
             state.producer_epoch,
             state.status is Status.PREPARE_COMMIT,
@@ -221,23 +263,29 @@ class TransactionCoordinator:
         )
 
         async def complete(shard: TransactionShard) -> None:
-            done = machine.completed(state, self._shards.now_ms())
+            done = state_machine.completed(state, self._shards.now_ms())
             await self._write(loaded, [TransactionRecord(name, done)])
 
         missing = sorted(state.partitions)
-        while not self._shards.is_stopping:
-            written = await asyncio.gather(*(self._mark(at, marker) for at in missing))
-            missing = [at for at, is_written in zip(missing, written, strict=True) if not is_written]
-            try:
-                if not missing:
-                    await self._shards.change(loaded, complete, f"completion of {name}")
-                    return
-            except ApiError as error:
-                if error.code is Code.NOT_COORDINATOR:
-                    return
-            await asyncio.sleep(_RETRY_S)
+        self.counts.markers_pending += len(missing)
+        try:
+            while not self._shards.is_stopping:
+                written = await asyncio.gather(*(self._mark(at, marker) for at in missing))
+                self.counts.markers_pending -= sum(written)
+                missing = [at for at, is_written in zip(missing, written, strict=True) if not is_written]
+                try:
+                    if not missing:
+                        await self._shards.change(loaded, complete, f"completion of {name}")
+                        return
+                except ApiError as error:
+                    if error.code is Code.NOT_COORDINATOR:
+                        return
+                await asyncio.sleep(_RETRY_S)
+        finally:
+            # Those that are left are another coordinator's.
+            self.counts.markers_pending -= len(missing)
 
-    async def _mark(self, at: TopicPartition, marker: Marker) -> bool:
+    async def _mark(self, at: TopicPartition, marker: TransactionMarker) -> bool:
         """Writes one marker; False if it has to be tried again."""
         try:
             await self._write_marker(at, marker)
@@ -268,6 +316,7 @@ class TransactionCoordinator:
     async def _end_what_is_over(self, loaded: LoadedShard[TransactionShard]) -> None:
         records = loaded.state.overdue(self._shards.now_ms())
         await self._write(loaded, records)
+        self.counts.timed_out += len(records)
         for record in records:
             logger.info("transaction aborted, its time is over", extra=fields(transactional_id=record.transactional_id))
 
@@ -276,10 +325,42 @@ class TransactionCoordinator:
 
     async def _load(self, loaded: LoadedShard[TransactionShard]) -> None:
         async for batch in loaded.log.replay():
+            if isinstance(batch, LostRange):
+                names = [name_of(key) for key in batch.keys]
+                known = {name for name in names if name is not None}
+                loaded.state.lose(known, are_all=batch.is_complete and None not in names)
+                self._shards.report_lost(loaded, batch, known)
+                continue
             for record in batch.records:
                 change = decode(record)
                 if change is not None:
                     loaded.state.apply(change)
+        loaded.state.loaded(self._shards.now_ms())
+        await self._settle_doubts(loaded)
         loaded.is_loaded = True
         for name in loaded.state.undone():
-            self._begin_to_complete(loaded, name)
+            if name not in self._completing:
+                self._begin_to_complete(loaded, name)
+
+    async def _settle_doubts(self, loaded: LoadedShard[TransactionShard]) -> None:
+        """Decides about the ids whose last record may be lost, and writes that down: once the damage is gone, nothing
+        would tell any more that their state is not to be believed.
+        """
+        records = []
+        for name in sorted(loaded.state.in_doubt):
+            before = loaded.state.states[name]
+            fresh = await self._producer_ids.next() if before.status is Status.PREPARE_COMMIT else NO_ID
+            after = state_machine.after_loss(before, fresh, self._shards.now_ms())
+            records.append(TransactionRecord(name, after))
+            logger.critical(
+                "the last state of a transactional id may be lost",
+                extra=fields(
+                    transactional_id=name,
+                    producer_id=before.producer_id,
+                    producer_epoch=before.producer_epoch,
+                    last_known=before.status.shown,
+                    partitions=", ".join(map(str, sorted(before.partitions))),
+                    decision=_DECISIONS[None if after is None else after.status],
+                ),
+            )
+        await self._write(loaded, records)

@@ -1,8 +1,8 @@
-"""Producer ids: numbers that nobody had before, whatever crashes."""
+"""Producer ids: unique across crashes."""
 
 from __future__ import annotations
 
-from penstock.cluster.controller import Controller
+from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.errors import ApiError, Code, CoordinationError
 
 _BLOCK = 1000
@@ -10,10 +10,10 @@ _BLOCK = 1000
 
 
 class ProducerIds:
-    """The block that this broker is giving out."""
+    """The block of ids that this broker allocates from."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(self, metadata: MetadataChanges) -> None:
+        self._metadata = metadata
         self._block = iter(range(0))
 
     async def next(self) -> int:
@@ -22,6 +22,6 @@ class ProducerIds:
             for producer_id in self._block:
                 return producer_id
             try:
-                self._block = iter(await self._controller.allocate_producer_ids(_BLOCK))
+                self._block = iter(await self._metadata.allocate_producer_ids(_BLOCK))
             except CoordinationError as error:
                 raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error

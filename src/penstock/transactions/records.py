@@ -1,4 +1,4 @@
-"""The states of transactional ids as records of the internal topic, in Kafka's own format."""
+"""States of transactional ids as records of the internal topic, in Kafka's format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.protocol.messages.transaction_records import (
     TransactionLogKey,
     TransactionLogValue,
 )
-from penstock.replication.statelog import StateRecord
+from penstock.replication.state_log import StateRecord
 from penstock.transactions.state import Status, TransactionRecord, TransactionState
 
 logger = logging.getLogger(__name__)
@@ -27,12 +27,20 @@ def encode(record: TransactionRecord) -> StateRecord:
 
 
 def decode(record: StateRecord) -> TransactionRecord | None:
-    """The change behind a record; None for one that is not understood, which is left alone."""
+    """The change in a record; None for an unknown one, which is left alone."""
     try:
         transactional_id = TRANSACTION_LOG_KEY.decode(record.key).transactional_id
         return TransactionRecord(transactional_id, None if record.value is None else _state(record.value))
     except (ProtocolError, ValueError) as error:
         logger.error("record of the internal topic not understood", extra=fields(error=str(error)))
+        return None
+
+
+def name_of(key: bytes) -> str | None:
+    """The transactional id in the key of a record; None if the key is unknown."""
+    try:
+        return TRANSACTION_LOG_KEY.decode(key).transactional_id
+    except (ProtocolError, ValueError):
         return None
 
 

@@ -5,16 +5,16 @@ Pure: state changes only in `apply`, with what is in the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
-from penstock.transactions import machine
+from penstock.transactions import state_machine
 from penstock.transactions.state import Status, TransactionRecord, TransactionState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRules:
-    """What all transactional ids of a broker go by."""
+    """Limits and timeouts of transactional ids, the same for all of a broker."""
 
     max_timeout_ms: int
     id_expiry_ms: int
@@ -31,10 +31,17 @@ class TransactionShard:
         self.rules = rules
         self.states: dict[str, TransactionState] = {}
         self._ongoing: set[str] = set()
+        self.in_doubt: set[str] = set()
+        """Ids of which a later record than the last known one may be lost."""
+
+    def lose(self, names: Collection[str], *, are_all: bool) -> None:
+        """Records of these ids are lost at this place of the log, or of any id."""
+        self.in_doubt |= self.states.keys() & names if are_all else self.states.keys()
 
     def apply(self, record: TransactionRecord) -> None:
         """Takes in a record that is in the log."""
         name, state = record.transactional_id, record.state
+        self.in_doubt.discard(name)
         if state is None:
             self.states.pop(name, None)
         else:
@@ -43,6 +50,23 @@ class TransactionShard:
             self._ongoing.add(name)
         else:
             self._ongoing.discard(name)
+
+    @property
+    def ongoing(self) -> int:
+        """How many transactions have begun and are not decided."""
+        return len(self._ongoing)
+
+    def oldest_ms(self) -> int | None:
+        """When the oldest of them began."""
+        return min((self.states[name].started_ms for name in self._ongoing), default=None)
+
+    def loaded(self, now_ms: int) -> None:
+        """Everything in the log is taken in. A transaction that began in the future of this coordinator's clock, by
+        that of an earlier one, counts from now on: else it would hold up readers until that time has come.
+        """
+        for name in self._ongoing:
+            if self.states[name].started_ms > now_ms:
+                self.states[name] = replace(self.states[name], started_ms=now_ms)
 
     def has_room_for(self, transactional_id: str) -> bool:
         return transactional_id in self.states or len(self.states) < self.rules.max_ids
@@ -58,7 +82,7 @@ class TransactionShard:
     def overdue(self, now_ms: int) -> list[TransactionRecord]:
         """The end of every transaction that has gone on for too long."""
         return [
-            TransactionRecord(name, machine.fenced(self.states[name], now_ms))
+            TransactionRecord(name, state_machine.fenced(self.states[name], now_ms))
             for name in self._ongoing
             if self.states[name].ends_ms <= now_ms
         ]

@@ -1,6 +1,6 @@
-"""What the coordinator knows of one transactional id: a value, replaced at every change and written as it is.
+"""The state of one transactional id: an immutable value, replaced at every change and written as it is.
 
-`docs/transactions.md` draws the states.
+`docs/internals/transactions.md` draws the states.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TransactionState:
     """The transaction version (KIP-890) that the producer speaks, as far as it is known."""
     last_epoch: int = NO_EPOCH
     """The epoch from which the producer itself came to this one by InitProducerId, or to this producer id; soft, see
-    `docs/transactions.md`.
+    `docs/internals/transactions.md`.
     """
 
     @property
@@ -78,7 +78,7 @@ class TransactionState:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
-    """The state of an id as it is written to the log; None removes it."""
+    """The state of an id as it is written to the log; None deletes it."""
 
     transactional_id: str
     state: TransactionState | None

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from penstock.cluster.metadata import MetadataImage, TopicImage
 from penstock.config.view import VIEW_TAGS_SETTING, parse_tags
 from penstock.replication.partition import Partition
-from penstock.views.matching import Matcher
 from penstock.views.search import Effort, Search
+from penstock.views.tag_matcher import Matcher
 
 _THREADS = 2
 """More would only wait for each other: most of the work is the interpreter's."""

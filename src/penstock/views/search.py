@@ -8,20 +8,18 @@ fetch waits for more, so nothing is looked at twice for one answer.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
 from penstock.errors import ApiError, StorageError
-from penstock.records.batch import HEADER_BYTES, read_header
+from penstock.parts import Part, are_in_memory, coalesced
 from penstock.replication.partition import Partition
-from penstock.storage.contract import Part, Slice
+from penstock.storage.contract import ReplicaBehindError, Slice
 from penstock.storage.tags import TagSummary
-from penstock.views.filtering import Filtered, filtered
-from penstock.views.matching import Matcher, Verdict
+from penstock.views.batch_filter import Filtered, filtered, is_compressed
+from penstock.views.tag_matcher import Matcher, Verdict
 from penstock.views.waymark import waymark
 
 PIECE_BYTES = 1 << 20
@@ -31,7 +29,7 @@ STEP_BYTES = 4 * PIECE_BYTES
 """How much one call looks at before others have their turn."""
 
 _AT_ONCE_BYTES = 16384
-"""So little is looked at without a thread: to change over would take longer."""
+"""So little, if it is not compressed, is looked at without a thread: to change over would take longer."""
 
 
 class Shown(NamedTuple):
@@ -101,6 +99,9 @@ class Search:
         before = self._position
         try:
             await self._look_on(room, is_first=is_first)
+        except ReplicaBehindError:
+            # Its fetch waits like one at the end, and the next one looks on.
+            self.is_full = True
         except (ApiError, StorageError):
             if self._position == self._asked == before:
                 raise
@@ -141,7 +142,7 @@ class Search:
         return self.size > 0 or self.is_full
 
     def shown(self) -> Shown:
-        return Shown(_joined(self._parts), self.size)
+        return Shown(coalesced(self._parts), self.size)
 
     def shown_with_waymark(self) -> Shown:
         """What is shown, and where to go on if nothing was shown for a while."""
@@ -149,7 +150,7 @@ class Search:
             return self.shown()
         epoch = max(0, self._partition.log.epochs.epoch_at(self._position - 1))
         mark = waymark(self._position - 1, epoch)
-        return Shown(_joined([*self._parts, mark]), self.size + len(mark))
+        return Shown(coalesced([*self._parts, mark]), self.size + len(mark))
 
     def _begin_again(self) -> None:
         """Another leads, or leads again: what was found may have been cut."""
@@ -171,7 +172,7 @@ class Search:
         if found.size > left and not (is_first and not self.size):
             self.is_full = True
             return
-        end = await asyncio.get_running_loop().run_in_executor(self._pool, _end_of, found.parts)
+        end = await asyncio.get_running_loop().run_in_executor(self._pool, _end_of, found)
         self._parts += found.parts
         self.size += found.size
         self._effort.shown_bytes += found.size
@@ -180,10 +181,12 @@ class Search:
     async def _look_at(self, found: Slice, settled: Sequence[tuple[int, int]]) -> Filtered:
         aborted = found.aborted or []
         self._effort.looked_at_bytes += found.size
-        if found.size <= _AT_ONCE_BYTES and all(isinstance(part, bytes) for part in found.parts):
-            return filtered(_content(found.parts), self._matcher, aborted, settled)
+        if found.size <= _AT_ONCE_BYTES and are_in_memory(found.parts):
+            content = found.read()
+            if not is_compressed(content):
+                return filtered(content, self._matcher, aborted, settled)
         return await asyncio.get_running_loop().run_in_executor(
-            self._pool, lambda: filtered(_content(found.parts), self._matcher, aborted, settled)
+            self._pool, lambda: filtered(found.read(), self._matcher, aborted, settled)
         )
 
     def _take(self, seen: Filtered, left: int, *, is_first: bool) -> None:
@@ -202,27 +205,6 @@ class Search:
         self._position = max(self._position, seen.next_offset)
 
 
-def _end_of(parts: Sequence[Part]) -> int:
-    """The offset behind the last of these batches."""
-    data = _content(parts)
-    position = end = 0
-    while position + HEADER_BYTES <= len(data):
-        header = read_header(data, position)
-        end = header.next_offset
-        position += header.size
-    return end
-
-
-def _content(parts: Sequence[Part]) -> bytes:
-    return b"".join(
-        part if isinstance(part, bytes) else os.pread(part.fileno(), part.size, part.position) for part in parts
-    )
-
-
-def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The same bytes in few parts: each is sent by a call of its own."""
-    found: list[Part] = []
-    for is_bytes, group in groupby(parts, key=lambda part: isinstance(part, bytes)):
-        together = list(group)
-        found += [_content(together)] if is_bytes else together
-    return tuple(found)
+def _end_of(found: Slice) -> int:
+    """The offset behind the last batch."""
+    return max(header.next_offset for header in found.headers())

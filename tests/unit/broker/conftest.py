@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.handlers.fetch import FetchHandler
-from penstock.broker.handlers.reading import NO_REPLICA
+from penstock.broker.handlers.fetch.handler import FetchHandler
+from penstock.broker.handlers.fetch.partition_reads import NO_REPLICA
+from penstock.broker.known_brokers import KnownBrokers
 from penstock.clock import ManualClock
 from penstock.cluster.metadata import MetadataImage
 from penstock.config.broker import Limits, LogSettings
@@ -59,7 +60,7 @@ def partition(replicas: Replicas) -> Partition:
 
 
 @pytest.fixture
-def handler(replicas: Replicas, catalogue: Catalogue) -> FetchHandler:
+def handler(image: MetadataImage, replicas: Replicas, catalogue: Catalogue) -> FetchHandler:
     limits = Limits(fetch_bytes=1 << 26, parked_fetches=10, idle_connection_ms=LONG_MS)
     return FetchHandler(
         replicas,
@@ -67,8 +68,9 @@ def handler(replicas: Replicas, catalogue: Catalogue) -> FetchHandler:
         Delays(ManualClock()),
         limits,
         ManualClock(),
-        lambda partition, rack: NO_REPLICA,
+        lambda partition, rack, listener: NO_REPLICA,
         lambda: None,
+        KnownBrokers(BROKER, lambda: image),
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.context import RequestContext
 from penstock.broker.handlers.cluster import ClusterHandlers
-from penstock.broker.handlers.pages import PageHandlers
-from penstock.cluster.controller import Controller, ControllerSettings
-from penstock.cluster.metadata import BrokerInfo
-from penstock.cluster.topics import NewTopic, TopicRules
+from penstock.broker.handlers.topic_partitions import TopicPartitionsHandlers
+from penstock.broker.requests.context import RequestContext
+from penstock.cluster.decisions.database_groups import GroupChange
+from penstock.cluster.decisions.topics import ReplicaAssignment, TopicCreation, TopicRules
+from penstock.cluster.metadata import BrokerInfo, DatabaseServer, ListenerEndpoint
+from penstock.cluster.metadata_changes import MetadataChanges, MetadataSettings
 from penstock.config.broker import BrokerSettings, Limits
 from penstock.errors import Code
 from penstock.ids import NO_TOPIC_ID, BrokerId, TopicId, new_topic_id
@@ -22,6 +23,7 @@ from penstock.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from support import callers
 from support.tree import Tree, register
 
 BROKER = BrokerId(1)
@@ -29,27 +31,27 @@ NOT_ASKED = -(2**31)
 
 
 @pytest.fixture
-async def controller(tree: Tree) -> Controller:
-    controller = Controller(tree, ControllerSettings("cluster", BROKER, TopicRules(default_partitions=2)))
-    await controller.start()
-    await register(controller, BrokerInfo(BROKER, "127.0.0.1", 19092, "rack-a"))
-    await controller.create_topics([NewTopic("a", 1), NewTopic("b", 3), NewTopic("c", 2)])
-    return controller
+async def metadata(tree: Tree) -> MetadataChanges:
+    metadata = MetadataChanges(tree, MetadataSettings("cluster", BROKER, TopicRules(default_partitions=2)))
+    await metadata.start()
+    await register(metadata, BrokerInfo(BROKER, "127.0.0.1", 19092, "rack-a"))
+    await metadata.create_topics([TopicCreation("a", 1), TopicCreation("b", 3), TopicCreation("c", 2)])
+    return metadata
 
 
-def handlers_of(controller: Controller, *, creating: bool = True, topics_per_request: int = 100) -> ClusterHandlers:
+def handlers_of(metadata: MetadataChanges, *, creating: bool = True, topics_per_request: int = 100) -> ClusterHandlers:
     return ClusterHandlers(
-        controller, BrokerSettings(auto_create_topics=creating), Limits(topics_per_request=topics_per_request)
+        metadata, BrokerSettings(auto_create_topics=creating), Limits(topics_per_request=topics_per_request)
     )
 
 
 @pytest.fixture
-def handlers(controller: Controller) -> ClusterHandlers:
-    return handlers_of(controller)
+def handlers(metadata: MetadataChanges) -> ClusterHandlers:
+    return handlers_of(metadata)
 
 
 def context(version: int) -> RequestContext:
-    return RequestContext(version, "test", "127.0.0.1")
+    return RequestContext(version, callers.client())
 
 
 def named(*names: str, create: bool = False, operations: bool = False) -> MetadataRequest:
@@ -68,6 +70,98 @@ def outcome(response: MetadataResponse) -> list[tuple[str | None, int, int]]:
     return [(topic.name, topic.error_code, len(topic.partitions)) for topic in response.topics]
 
 
+@pytest.fixture
+async def three(metadata: MetadataChanges) -> MetadataChanges:
+    """Brokers of which one has two listeners, one has one of them, and one is of a version without names."""
+    await register(metadata, BrokerInfo(BrokerId(3), "old", 9092))
+    inner = (ListenerEndpoint("INTERNAL", "inner", 9192),)
+    await register(metadata, BrokerInfo(BrokerId(2), "inner", 9192, endpoints=inner, inter_broker_listener="INTERNAL"))
+    both = (ListenerEndpoint("CLIENT", "public", 9092), ListenerEndpoint("INTERNAL", "private", 9192))
+    await register(metadata, BrokerInfo(BROKER, "public", 9092, endpoints=both, inter_broker_listener="INTERNAL"))
+    await metadata.create_topics([TopicCreation("on-two", assignments=(ReplicaAssignment(0, (BrokerId(2),)),))])
+    return metadata
+
+
+def through(listener: str, version: int = 12) -> RequestContext:
+    return RequestContext(version, callers.client(listener=listener))
+
+
+async def test_producers_are_told_no_leader_of_what_their_database_does_not_take(tree: Tree) -> None:
+    metadata = MetadataChanges(tree, MetadataSettings("cluster", BROKER, TopicRules(default_partitions=2)))
+    await metadata.start()
+    endpoints = (ListenerEndpoint("CLIENT", "127.0.0.1", 19092),)
+    info = BrokerInfo(BROKER, "127.0.0.1", 19092, endpoints=endpoints, has_shared_storage=True, database_key="the key")
+    await register(metadata, info)
+    servers = GroupChange(servers=(DatabaseServer("mysql://u@h:1/d"),), key="the key")
+    assert await metadata.alter_database_groups({"second": servers}) == {"second": None}
+    stored = {"penstock.storage": "sql"}
+    await metadata.create_topics([TopicCreation("files", 1), TopicCreation("tables", 2, overrides=stored)])
+    away: set[str] = set()
+    handlers = ClusterHandlers(metadata, BrokerSettings(), Limits(), lambda: frozenset(away))
+    producer, consumer = through("CLIENT"), through("CLIENT")
+    producer.caller.has_produced = True
+
+    async def leaders(context: RequestContext) -> dict[tuple[str | None, str], tuple[int, int]]:
+        answer = await handlers.metadata(named("files", "tables"), context)
+        images = metadata.image.topics
+        return {
+            (topic.name, images[topic.name or ""].partitions[each.partition_index].database): (
+                each.leader_id,
+                each.error_code,
+            )
+            for topic in answer.topics
+            for each in topic.partitions
+        }
+
+    led, lost = (BROKER, Code.NONE), (-1, Code.LEADER_NOT_AVAILABLE)
+    every = {("files", "default"): led, ("tables", "default"): led, ("tables", "second"): led}
+    assert await leaders(producer) == await leaders(consumer) == every
+    away.add("second")
+    assert await leaders(producer) == {**every, ("tables", "second"): lost}
+    assert await leaders(consumer) == every
+    away.add("default")
+    # What is in files is in no database.
+    assert await leaders(producer) == {**every, ("tables", "second"): lost, ("tables", "default"): lost}
+    away.clear()
+    assert await leaders(producer) == every
+
+
+class TestListeners:
+    @pytest.mark.parametrize(
+        ("listener", "found"),
+        [
+            ("CLIENT", [(1, "public", 9092), (3, "old", 9092)]),
+            ("INTERNAL", [(1, "private", 9192), (2, "inner", 9192), (3, "old", 9092)]),
+        ],
+    )
+    async def test_a_client_is_told_the_brokers_of_the_listener_it_came_through(
+        self, three: MetadataChanges, listener: str, found: list[tuple[int, str, int]]
+    ) -> None:
+        handlers = handlers_of(three)
+        for _ in range(2):  # the second answer is a kept one
+            answer = await handlers.metadata(MetadataRequest(topics=()), through(listener))
+            assert sorted((each.node_id, each.host, each.port) for each in answer.brokers) == found
+        described = await handlers.describe_cluster(DescribeClusterRequest(), through(listener))
+        assert sorted((each.broker_id, each.host, each.port) for each in described.brokers) == found
+
+    @pytest.mark.parametrize(("version", "code"), [(5, Code.LEADER_NOT_AVAILABLE), (6, Code.LISTENER_NOT_FOUND)])
+    async def test_a_leader_without_that_listener_is_not_told(
+        self, three: MetadataChanges, version: int, code: Code
+    ) -> None:
+        handlers = handlers_of(three)
+        for listener, expected in (("CLIENT", (code, -1)), ("INTERNAL", (Code.NONE, 2))):
+            answer = await handlers.metadata(named("on-two"), through(listener, version))
+            ((partition,),) = (topic.partitions for topic in answer.topics)
+            assert (partition.error_code, partition.leader_id) == expected
+            assert (partition.replica_nodes, partition.offline_replicas) == ((2,), ())
+
+    async def test_a_controller_without_that_listener_is_not_told(self, three: MetadataChanges) -> None:
+        handlers = handlers_of(three)
+        answer = await handlers.metadata(MetadataRequest(topics=()), through("OTHER"))
+        assert three.image.controller == BROKER
+        assert ([each.node_id for each in answer.brokers], answer.controller_id) == ([3], -1)
+
+
 class TestMetadata:
     async def test_it_names_brokers_cluster_and_controller(self, handlers: ClusterHandlers) -> None:
         response = await handlers.metadata(MetadataRequest(topics=()), context(12))
@@ -77,11 +171,11 @@ class TestMetadata:
         assert response.topics == ()
 
     async def test_a_topic_is_shown_with_id_and_partitions(
-        self, handlers: ClusterHandlers, controller: Controller
+        self, handlers: ClusterHandlers, metadata: MetadataChanges
     ) -> None:
         response = await handlers.metadata(named("b"), context(12))
         (topic,) = response.topics
-        assert topic.topic_id == controller.image.topics["b"].id
+        assert topic.topic_id == metadata.image.topics["b"].id
         assert not topic.is_internal
         assert [
             (one.partition_index, one.leader_id, one.leader_epoch, one.replica_nodes, one.isr_nodes)
@@ -112,18 +206,18 @@ class TestMetadata:
     async def test_a_topic_named_twice_is_answered_once(self, handlers: ClusterHandlers) -> None:
         assert outcome(await handlers.metadata(named("a", "a"), context(12))) == [("a", 0, 1)]
 
-    async def test_topics_are_found_by_id(self, handlers: ClusterHandlers, controller: Controller) -> None:
+    async def test_topics_are_found_by_id(self, handlers: ClusterHandlers, metadata: MetadataChanges) -> None:
         unknown = new_topic_id()
-        response = await handlers.metadata(by_id(controller.image.topics["b"].id, unknown), context(12))
+        response = await handlers.metadata(by_id(metadata.image.topics["b"].id, unknown), context(12))
         assert outcome(response) == [("b", 0, 3), (None, Code.UNKNOWN_TOPIC_ID, 0)]
         assert response.topics[1].topic_id == unknown
         apis.encode_response(apis.METADATA, 12, 1, response)
 
     @pytest.mark.parametrize("version", [10, 11])
     async def test_ids_are_refused_in_versions_that_do_not_have_them(
-        self, handlers: ClusterHandlers, controller: Controller, version: int
+        self, handlers: ClusterHandlers, metadata: MetadataChanges, version: int
     ) -> None:
-        request = by_id(controller.image.topics["b"].id)
+        request = by_id(metadata.image.topics["b"].id)
         assert outcome(await handlers.metadata(request, context(12))) == [("b", 0, 3)]
         response = await handlers.metadata(request, context(version))
         assert outcome(response) == [("", Code.INVALID_REQUEST, 0)]
@@ -144,11 +238,11 @@ class TestMetadata:
         assert {topic.topic_authorized_operations for topic in asked.topics} == {3576}
         assert asked.cluster_authorized_operations == 8096
 
-    async def test_too_many_topics_are_refused_and_none_created(self, controller: Controller) -> None:
-        handlers = handlers_of(controller, topics_per_request=1)
+    async def test_too_many_topics_are_refused_and_none_created(self, metadata: MetadataChanges) -> None:
+        handlers = handlers_of(metadata, topics_per_request=1)
         response = await handlers.metadata(named("x", "y", create=True), context(12))
         assert outcome(response) == [("x", Code.INVALID_REQUEST, 0), ("y", Code.INVALID_REQUEST, 0)]
-        assert "x" not in controller.image.topics
+        assert "x" not in metadata.image.topics
 
     @pytest.mark.parametrize("version", range(14))
     async def test_every_version_can_be_answered(self, handlers: ClusterHandlers, version: int) -> None:
@@ -158,20 +252,20 @@ class TestMetadata:
 
 class TestCreationOnDemand:
     async def test_a_missing_topic_is_created_and_can_be_used_at_once(
-        self, handlers: ClusterHandlers, controller: Controller
+        self, handlers: ClusterHandlers, metadata: MetadataChanges
     ) -> None:
         response = await handlers.metadata(named("new", "a", create=True), context(12))
         assert outcome(response) == [("new", 0, 2), ("a", 0, 1)]
-        assert response.topics[0].topic_id == controller.image.topics["new"].id != NO_TOPIC_ID
+        assert response.topics[0].topic_id == metadata.image.topics["new"].id != NO_TOPIC_ID
 
     @pytest.mark.parametrize(("setting", "allowed"), [(False, True), (True, False), (False, False)])
     async def test_it_takes_both_the_setting_and_the_request(
-        self, controller: Controller, setting: bool, allowed: bool
+        self, metadata: MetadataChanges, setting: bool, allowed: bool
     ) -> None:
-        handlers = handlers_of(controller, creating=setting)
+        handlers = handlers_of(metadata, creating=setting)
         response = await handlers.metadata(named("new", create=allowed), context(12))
         assert outcome(response) == [("new", Code.UNKNOWN_TOPIC_OR_PARTITION, 0)]
-        assert "new" not in controller.image.topics
+        assert "new" not in metadata.image.topics
 
     @pytest.mark.parametrize("create", [True, False])
     async def test_a_bad_name_is_told_apart_from_a_missing_topic(self, handlers: ClusterHandlers, create: bool) -> None:
@@ -183,17 +277,17 @@ class TestCreationOnDemand:
         assert outcome(response) == [("x.y", 0, 2), ("x_y", Code.INVALID_TOPIC_EXCEPTION, 0)]
 
     async def test_internal_topics_are_not_made_by_asking_for_them(
-        self, handlers: ClusterHandlers, controller: Controller
+        self, handlers: ClusterHandlers, metadata: MetadataChanges
     ) -> None:
         response = await handlers.metadata(named("__consumer_offsets", create=True), context(12))
         assert outcome(response) == [("__consumer_offsets", Code.UNKNOWN_TOPIC_OR_PARTITION, 0)]
         assert response.topics[0].is_internal
-        assert "__consumer_offsets" not in controller.image.topics
+        assert "__consumer_offsets" not in metadata.image.topics
 
-    async def test_an_unknown_id_creates_nothing(self, handlers: ClusterHandlers, controller: Controller) -> None:
-        before = controller.image
+    async def test_an_unknown_id_creates_nothing(self, handlers: ClusterHandlers, metadata: MetadataChanges) -> None:
+        before = metadata.image
         await handlers.metadata(by_id(new_topic_id()), context(12))
-        assert controller.image is before
+        assert metadata.image is before
 
     async def test_a_topic_that_could_not_be_written_is_unknown_and_works_later(
         self, handlers: ClusterHandlers, tree: Tree
@@ -207,23 +301,23 @@ class TestCreationOnDemand:
 
 class TestKeptAnswers:
     async def test_the_same_question_gets_the_same_answer_until_the_image_changes(
-        self, handlers: ClusterHandlers, controller: Controller
+        self, handlers: ClusterHandlers, metadata: MetadataChanges
     ) -> None:
         first = await handlers.metadata(named("a"), context(12))
         assert await handlers.metadata(named("a"), context(13)) is first
         assert await handlers.metadata(named("b"), context(12)) is not first
-        await controller.create_topics([NewTopic("d")])
+        await metadata.create_topics([TopicCreation("d")])
         second = await handlers.metadata(named("a"), context(12))
         assert second is not first
         assert second == first
         assert await handlers.metadata(named("a"), context(12)) is second
 
     async def test_a_missing_topic_is_looked_for_every_time(
-        self, handlers: ClusterHandlers, controller: Controller
+        self, handlers: ClusterHandlers, metadata: MetadataChanges
     ) -> None:
         request = named("new")
         assert outcome(await handlers.metadata(request, context(12))) == [("new", Code.UNKNOWN_TOPIC_OR_PARTITION, 0)]
-        await controller.create_topics([NewTopic("new")])
+        await metadata.create_topics([TopicCreation("new")])
         assert outcome(await handlers.metadata(request, context(12))) == [("new", 0, 2)]
 
     async def test_nothing_asked_for_means_all_only_in_version_zero_also_from_memory(
@@ -267,12 +361,12 @@ class TestDescribeCluster:
 
 class TestDescribeTopicPartitions:
     @pytest.fixture
-    def pages(self, controller: Controller) -> PageHandlers:
-        return PageHandlers(controller)
+    def pages(self, metadata: MetadataChanges) -> TopicPartitionsHandlers:
+        return TopicPartitionsHandlers(metadata)
 
     async def ask(
         self,
-        pages: PageHandlers,
+        pages: TopicPartitionsHandlers,
         *names: str,
         limit: int = 2000,
         cursor: tuple[str, int] | None = None,
@@ -295,14 +389,16 @@ class TestDescribeTopicPartitions:
             for topic in response.topics
         ]
 
-    async def test_all_topics_come_by_name(self, pages: PageHandlers, controller: Controller) -> None:
+    async def test_all_topics_come_by_name(self, pages: TopicPartitionsHandlers, metadata: MetadataChanges) -> None:
         response = await self.ask(pages)
         assert self.shown(response) == [("a", 0, [0]), ("b", 0, [0, 1, 2]), ("c", 0, [0, 1])]
         assert response.next_cursor is None
-        assert response.topics[0].topic_id == controller.image.topics["a"].id
+        assert response.topics[0].topic_id == metadata.image.topics["a"].id
         assert response.topics[0].topic_authorized_operations == 3576
 
-    async def test_named_topics_come_by_name_and_missing_ones_with_their_error(self, pages: PageHandlers) -> None:
+    async def test_named_topics_come_by_name_and_missing_ones_with_their_error(
+        self, pages: TopicPartitionsHandlers
+    ) -> None:
         response = await self.ask(pages, "c", "no-such", "a", "bad name", "a")
         assert self.shown(response) == [
             ("a", 0, [0]),
@@ -312,7 +408,7 @@ class TestDescribeTopicPartitions:
         ]
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 100, 0, -5])
-    async def test_pages_of_any_size_make_up_the_whole(self, pages: PageHandlers, limit: int) -> None:
+    async def test_pages_of_any_size_make_up_the_whole(self, pages: TopicPartitionsHandlers, limit: int) -> None:
         seen: list[tuple[str | None, int]] = []
         cursor: tuple[str, int] | None = None
         for _ in range(10):
@@ -326,15 +422,19 @@ class TestDescribeTopicPartitions:
         assert seen == [("a", 0), ("b", 0), ("b", 1), ("b", 2), ("c", 0), ("c", 1)]
 
     async def test_a_cursor_at_a_deleted_topic_goes_on_with_the_next(
-        self, pages: PageHandlers, controller: Controller
+        self, pages: TopicPartitionsHandlers, metadata: MetadataChanges
     ) -> None:
-        await controller.delete_topics(["b"])
+        await metadata.delete_topics(["b"])
         assert self.shown(await self.ask(pages, cursor=("b", 1))) == [("c", 0, [0, 1])]
 
     @pytest.mark.parametrize("cursor", [("c", 0), ("a", -1)])
-    async def test_a_cursor_that_does_not_fit_is_refused(self, pages: PageHandlers, cursor: tuple[str, int]) -> None:
+    async def test_a_cursor_that_does_not_fit_is_refused(
+        self, pages: TopicPartitionsHandlers, cursor: tuple[str, int]
+    ) -> None:
         response = await self.ask(pages, "a", "b", cursor=cursor)
         assert self.shown(response) == [("a", Code.INVALID_REQUEST, []), ("b", Code.INVALID_REQUEST, [])]
 
-    async def test_a_cursor_past_the_last_partition_shows_none_of_that_topic(self, pages: PageHandlers) -> None:
+    async def test_a_cursor_past_the_last_partition_shows_none_of_that_topic(
+        self, pages: TopicPartitionsHandlers
+    ) -> None:
         assert self.shown(await self.ask(pages, cursor=("b", 9))) == [("b", 0, []), ("c", 0, [0, 1])]

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.context import RequestContext
-from penstock.broker.descriptions import Descriptions
+from penstock.broker.config_descriptions import ConfigDescriptions
+from penstock.broker.database_group_settings import DatabaseGroupSettings
 from penstock.broker.handlers.configs import ConfigHandlers, ResourceType
-from penstock.cluster.controller import Controller, ControllerSettings
-from penstock.cluster.embedded import EmbeddedCoordination
-from penstock.cluster.metadata import BrokerInfo
-from penstock.cluster.topics import NewTopic
+from penstock.broker.requests.context import RequestContext
+from penstock.cluster.coordination.embedded import EmbeddedCoordination
+from penstock.cluster.decisions.topics import TopicCreation
+from penstock.cluster.metadata import BrokerInfo, ListenerEndpoint
+from penstock.cluster.metadata_changes import MetadataChanges, MetadataSettings
 from penstock.config.loader import load
 from penstock.errors import Code
 from penstock.ids import BrokerId
@@ -37,31 +38,35 @@ from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalConfig,
     IncrementalConfigsResource,
 )
+from support import callers
 from support.tree import register
 
 BROKER = BrokerId(1)
 TOPIC, OF_BROKER = ResourceType.TOPIC, ResourceType.BROKER
-CONTEXT = RequestContext(4, "test", "127.0.0.1")
+CONTEXT = RequestContext(4, callers.client())
 
 # The broker's start sets these two; everything else is at its default.
 FLAGS = {"topic.retention.ms": "7000", "broker.default_partitions": "3"}
 
 
 @pytest.fixture
-async def controller(tmp_path: Path) -> AsyncIterator[Controller]:
+async def metadata(tmp_path: Path) -> AsyncIterator[MetadataChanges]:
     tree = await EmbeddedCoordination.open(tmp_path / "coordination.db")
     loaded = load(None, {}, FLAGS)
-    controller = Controller(tree, ControllerSettings.of(loaded.config, "cluster"))
-    await controller.start()
-    await register(controller, BrokerInfo(BROKER, "127.0.0.1", 19092))
-    await controller.create_topics([NewTopic("orders"), NewTopic("other")])
-    yield controller
+    metadata = MetadataChanges(tree, MetadataSettings.of(loaded.config, "cluster"))
+    await metadata.start()
+    endpoints = (ListenerEndpoint("PLAINTEXT", "127.0.0.1", 19092), ListenerEndpoint("INTER_BROKER", "::1", 40123))
+    await register(metadata, BrokerInfo(BROKER, "127.0.0.1", 19092, endpoints=endpoints))
+    await metadata.create_topics([TopicCreation("orders"), TopicCreation("other")])
+    yield metadata
     await tree.close()
 
 
 @pytest.fixture
-def handlers(controller: Controller) -> ConfigHandlers:
-    return ConfigHandlers(controller, BROKER, Descriptions(load(None, {}, FLAGS)))
+def handlers(metadata: MetadataChanges) -> ConfigHandlers:
+    return ConfigHandlers(
+        metadata, BROKER, ConfigDescriptions(load(None, {}, FLAGS)), DatabaseGroupSettings(metadata, None, None)
+    )
 
 
 async def describe(
@@ -151,6 +156,19 @@ class TestDescribeTopics:
         assert not policy.read_only and not policy.is_sensitive
         assert (configs["preallocate"].value, configs["preallocate"].config_type) == ("false", 1)
         assert configs["penstock.storage"].value == "segmented"
+        assert configs["penstock.storage"].read_only
+
+    async def test_the_storage_of_a_topic_is_shown_whatever_the_default_has_become(
+        self, metadata: MetadataChanges
+    ) -> None:
+        handlers = ConfigHandlers(
+            metadata,
+            BROKER,
+            ConfigDescriptions(load(None, {}, {"sql.url": "sqlite:///queue.db"})),
+            DatabaseGroupSettings(metadata, None, None),
+        )
+        storage = (await described(handlers, TOPIC, "orders"))["penstock.storage"]
+        assert (storage.value, storage.config_source) == ("segmented", 5)
 
     async def test_values_are_shown_as_understood(self, handlers: ConfigHandlers) -> None:
         assert await replace(handlers, TOPIC, "orders", retention_ms="0500", unclean_leader_election_enable="TRUE") == 0
@@ -173,7 +191,8 @@ class TestDescribeTopics:
             (TOPIC, "", Code.INVALID_TOPIC_EXCEPTION),
             (OF_BROKER, "2", Code.INVALID_REQUEST),
             (OF_BROKER, "one", Code.INVALID_REQUEST),
-            (8, "1", Code.INVALID_REQUEST),
+            (8, "2", Code.INVALID_REQUEST),
+            (16, "1", Code.INVALID_REQUEST),
             (0, "", Code.INVALID_REQUEST),
         ],
     )
@@ -193,7 +212,9 @@ class TestDescribeBrokers:
         assert [(one.value, one.source) for one in partitions.synonyms] == [("3", 4), ("1", 5)]
         factor = configs["default.replication.factor"]
         assert (factor.value, factor.config_source, factor.read_only) == ("1", 5, True)
-        assert configs["advertised.listeners"].value == "PLAINTEXT://127.0.0.1:19092"
+        assert configs["listeners"].value == "PLAINTEXT://127.0.0.1:9092"
+        assert configs["inter.broker.listener.name"].value == "INTER_BROKER"
+        assert configs["advertised.listeners"].value == "PLAINTEXT://127.0.0.1:19092,INTER_BROKER://[::1]:40123"
         assert configs["auto.create.topics.enable"].value == "true"
         assert configs["broker.rack"].value is None
         assert configs["limits.parked_fetches"].value == "20000"
@@ -216,10 +237,10 @@ class TestDescribeBrokers:
 
 
 class TestAlterConfigs:
-    async def test_all_settings_are_replaced(self, handlers: ConfigHandlers, controller: Controller) -> None:
+    async def test_all_settings_are_replaced(self, handlers: ConfigHandlers, metadata: MetadataChanges) -> None:
         assert await replace(handlers, TOPIC, "orders", retention_ms="5", segment_ms="6") == 0
         assert await replace(handlers, TOPIC, "orders", segment_ms="7") == 0
-        assert controller.image.topics["orders"].overrides == {"segment.ms": "7"}
+        assert metadata.image.topics["orders"].overrides == {"segment.ms": "7"}
 
     @pytest.mark.parametrize(
         ("type", "name", "settings", "code"),
@@ -238,20 +259,20 @@ class TestAlterConfigs:
     async def test_what_cannot_be_done_is_refused(
         self,
         handlers: ConfigHandlers,
-        controller: Controller,
+        metadata: MetadataChanges,
         type: int,
         name: str,
         settings: Mapping[str, str | None],
         code: Code,
     ) -> None:
-        before = controller.image
+        before = metadata.image
         assert await replace(handlers, type, name, **settings) == code
-        assert controller.image is before
+        assert metadata.image is before
 
 
 class TestIncrementalAlterConfigs:
     async def test_each_resource_is_answered_for_itself_in_order(
-        self, handlers: ConfigHandlers, controller: Controller
+        self, handlers: ConfigHandlers, metadata: MetadataChanges
     ) -> None:
         codes = await increment(
             handlers,
@@ -270,16 +291,16 @@ class TestIncrementalAlterConfigs:
             Code.INVALID_CONFIG,
             Code.INVALID_REQUEST,
         ]
-        assert controller.image.topics["orders"].overrides == {"cleanup.policy": "delete,compact"}
-        assert controller.image.settings_of(BROKER) == {"log.retention.ms": "5"}
+        assert metadata.image.topics["orders"].overrides == {"cleanup.policy": "delete,compact"}
+        assert metadata.image.settings_of(BROKER) == {"log.retention.ms": "5"}
 
     async def test_a_resource_named_twice_is_refused_both_times(
-        self, handlers: ConfigHandlers, controller: Controller
+        self, handlers: ConfigHandlers, metadata: MetadataChanges
     ) -> None:
         steps = (step("segment.ms", SET, "5"),)
         codes = await increment(handlers, (TOPIC, "orders", steps), (TOPIC, "orders", steps), (TOPIC, "other", steps))
         assert codes == [Code.INVALID_REQUEST, Code.INVALID_REQUEST, Code.NONE]
-        assert controller.image.topics["orders"].overrides == {}
+        assert metadata.image.topics["orders"].overrides == {}
 
     @pytest.mark.parametrize(
         "steps",
@@ -294,8 +315,8 @@ class TestIncrementalAlterConfigs:
     ) -> None:
         assert await increment(handlers, (TOPIC, "orders", steps)) == [Code.INVALID_REQUEST]
 
-    async def test_validating_changes_nothing(self, handlers: ConfigHandlers, controller: Controller) -> None:
-        before = controller.image
+    async def test_validating_changes_nothing(self, handlers: ConfigHandlers, metadata: MetadataChanges) -> None:
+        before = metadata.image
         codes = await increment(
             handlers,
             (TOPIC, "orders", (step("segment.ms", SET, "5"),)),
@@ -304,4 +325,4 @@ class TestIncrementalAlterConfigs:
             validate_only=True,
         )
         assert codes == [Code.NONE, Code.INVALID_CONFIG, Code.NONE]
-        assert controller.image is before
+        assert metadata.image is before

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from penstock.cluster.metadata import PartitionImage
-from penstock.errors import ApiError, Code
+from penstock.config.broker import Limits
+from penstock.errors import ApiError, Code, ProtocolError
+from penstock.ids import broker_client_id
 from penstock.protocol.replica_fetch import ReplicaResult
 from penstock.replication.leadership import LagRules
+from support import callers
 from support.followed import FOLLOWED_WITHIN_MS, LAG_MS, LONG_MS, ME, OTHER, PARTITIONS, Leader
 
 
@@ -102,7 +106,7 @@ async def test_who_has_all_and_goes_on_fetching_is_in_sync_however_long_nothing_
     assert leadership.proposal(1, leader.clock.monotonic_ms()) is None
     leader.clock.advance(LAG_MS + 1)
     await leader.fetch()
-    assert leadership.proposal(1, leader.clock.monotonic_ms()) == {ME}
+    assert leadership.proposal(1, leader.clock.monotonic_ms()) == frozenset({ME})
 
 
 async def test_a_leader_past_its_lease_leads_what_is_heard_to_be_followed_and_nothing_else(leader: Leader) -> None:
@@ -137,3 +141,63 @@ async def test_a_session_that_was_given_up_is_not_heard_any_more(leader: Leader)
     assert leader[0].leadership.end_of(OTHER) == 1
     with pytest.raises(AssertionError, match="FETCH_SESSION_ID_NOT_FOUND"):
         await leader.fetch(number=number)
+
+
+async def test_only_brokers_of_the_cluster_may_fetch_as_followers(leader: Leader) -> None:
+    for stranger in (0, 3, 12_349, (1 << 31) - 1):
+        with pytest.raises(ProtocolError, match=f"broker {stranger}"):
+            await leader.fetch((0, 0), follower=stranger, number=0)
+    assert leader.handler.follower_sessions == 0
+
+
+async def test_a_client_that_fetches_as_a_follower_is_refused_and_moves_no_high_watermark(leader: Leader) -> None:
+    await everything(leader)
+    await leader.append(0)
+    for forger in (callers.client(), callers.client("penstock-2")):
+        for number in (0, leader.number):
+            found = await leader.fetch((0, 1), number=number, caller=forger)
+            assert found[0].error_code == Code.TOPIC_AUTHORIZATION_FAILED
+            assert len(found[0].records) == 0
+    assert leader[0].high_watermark == 0
+    assert leader.handler.follower_sessions == 1
+
+
+async def test_replica_ids_below_zero_are_those_of_consumers(leader: Leader) -> None:
+    """Kafka's debugging consumer (-2) and its future replica (-3) see no more than any consumer."""
+    await leader.append(0)
+    for replica_id in (-1, -2, -3):
+        found = await leader.fetch((0, 0), number=0, follower=replica_id, caller=callers.client())
+        assert (found[0].error_code, len(found[0].records), found[0].high_watermark) == (Code.NONE, 0, 0)
+    assert leader.handler.follower_sessions == 0
+
+
+async def test_a_broker_of_a_version_without_named_listeners_is_known_by_its_client_id(leader: Leader) -> None:
+    older = replace(leader.image.brokers[OTHER], inter_broker_listener=None)
+    leader.image = replace(leader.image, brokers={**leader.image.brokers, OTHER: older})
+    upgrading = callers.client(broker_client_id(OTHER))
+    assert (await leader.fetch((0, 0), number=0, caller=upgrading))[0].error_code == Code.NONE
+    found = await leader.fetch((0, 0), number=0, caller=callers.client("somebody"))
+    assert found[0].error_code == Code.TOPIC_AUTHORIZATION_FAILED
+    leader.image = replace(leader.image, brokers={**leader.image.brokers, OTHER: replace(older, is_alive=False)})
+    found = await leader.fetch((0, 0), number=0, caller=upgrading)
+    assert found[0].error_code == Code.TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_a_session_ends_when_its_broker_has_gone(leader: Leader) -> None:
+    await everything(leader)
+    assert leader.handler.follower_sessions == 1
+    gone = replace(leader.image, brokers={ME: leader.image.brokers[ME]})
+    leader.handler.image_changed(leader.image, gone)
+    assert leader.handler.follower_sessions == 0
+    with pytest.raises(AssertionError, match="FETCH_SESSION_ID_NOT_FOUND"):
+        await leader.fetch()
+
+
+async def test_a_session_that_names_more_than_there_can_be_ends() -> None:
+    leader = Leader(Limits(idle_connection_ms=LONG_MS, partitions=10))
+    await leader.open()
+    await leader.fetch(*((index, 0) for index in range(11)))
+    with pytest.raises(AssertionError, match="FETCH_SESSION_ID_NOT_FOUND"):
+        await leader.fetch(*((index, 0) for index in range(11, 20)))
+    assert leader.handler.follower_sessions == 0
+    await leader.close()

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker.context import RequestContext
-from penstock.broker.descriptions import Descriptions, Source
+from penstock.broker.config_descriptions import ConfigDescriptions, SettingSource
+from penstock.broker.database_group_settings import DatabaseGroupSettings
 from penstock.broker.handlers.configs import ConfigHandlers, ResourceType
-from penstock.cluster.controller import Controller, ControllerSettings
+from penstock.broker.requests.context import RequestContext
+from penstock.cluster.decisions.topics import TopicCreation
 from penstock.cluster.metadata import BrokerInfo
-from penstock.cluster.topics import NewTopic
+from penstock.cluster.metadata_changes import MetadataChanges, MetadataSettings
 from penstock.config.loader import load
 from penstock.errors import Code
 from penstock.ids import BrokerId
@@ -19,24 +20,27 @@ from penstock.protocol import apis
 from penstock.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from support import callers
 from support.tree import Tree, register
 
 BROKER = BrokerId(1)
-CONTEXT = RequestContext(1, "test", "127.0.0.1")
+CONTEXT = RequestContext(1, callers.client())
 
 
 @pytest.fixture
-async def controller(tree: Tree) -> AsyncIterator[Controller]:
-    controller = Controller(tree, ControllerSettings.of(load(None, {}, {}).config, "cluster"))
-    await controller.start()
-    await register(controller, BrokerInfo(BROKER, "127.0.0.1", 19092))
-    await controller.create_topics([NewTopic("orders")])
-    yield controller
+async def metadata(tree: Tree) -> AsyncIterator[MetadataChanges]:
+    metadata = MetadataChanges(tree, MetadataSettings.of(load(None, {}, {}).config, "cluster"))
+    await metadata.start()
+    await register(metadata, BrokerInfo(BROKER, "127.0.0.1", 19092))
+    await metadata.create_topics([TopicCreation("orders")])
+    yield metadata
 
 
 @pytest.fixture
-def handlers(controller: Controller) -> ConfigHandlers:
-    return ConfigHandlers(controller, BROKER, Descriptions(load(None, {}, {})))
+def handlers(metadata: MetadataChanges) -> ConfigHandlers:
+    return ConfigHandlers(
+        metadata, BROKER, ConfigDescriptions(load(None, {}, {})), DatabaseGroupSettings(metadata, None, None)
+    )
 
 
 async def alter(handlers: ConfigHandlers, group_id: str, **settings: str) -> Code:
@@ -56,28 +60,28 @@ async def described(handlers: ConfigHandlers, group_id: str) -> dict[str, tuple[
 async def test_what_was_set_is_described(handlers: ConfigHandlers) -> None:
     assert await alter(handlers, "g", penstock_paused="True") is Code.NONE
     found = await described(handlers, "g")
-    assert found["penstock.paused"] == ("true", Source.GROUP)
-    assert found["consumer.session.timeout.ms"] == ("45000", Source.DEFAULT)
+    assert found["penstock.paused"] == ("true", SettingSource.GROUP)
+    assert found["consumer.session.timeout.ms"] == ("45000", SettingSource.DEFAULT)
 
 
-async def test_what_the_broker_was_started_with_is_the_default(controller: Controller) -> None:
+async def test_what_the_broker_was_started_with_is_the_default(metadata: MetadataChanges) -> None:
     loaded = load(None, {}, {"groups.consumer_session_timeout_ms": "60000"})
-    handlers = ConfigHandlers(controller, BROKER, Descriptions(loaded))
-    assert (await described(handlers, "g"))["consumer.session.timeout.ms"] == ("60000", Source.STATIC_BROKER)
+    handlers = ConfigHandlers(metadata, BROKER, ConfigDescriptions(loaded), DatabaseGroupSettings(metadata, None, None))
+    assert (await described(handlers, "g"))["consumer.session.timeout.ms"] == ("60000", SettingSource.STATIC_BROKER)
     await alter(handlers, "g", consumer_session_timeout_ms="50000")
-    assert (await described(handlers, "g"))["consumer.session.timeout.ms"] == ("50000", Source.GROUP)
+    assert (await described(handlers, "g"))["consumer.session.timeout.ms"] == ("50000", SettingSource.GROUP)
 
 
 async def test_a_group_that_does_not_exist_has_the_defaults(handlers: ConfigHandlers) -> None:
-    assert {source for _, source in (await described(handlers, "none")).values()} == {Source.DEFAULT}
+    assert {source for _, source in (await described(handlers, "none")).values()} == {SettingSource.DEFAULT}
 
 
 async def test_replacing_all_settings_takes_back_what_is_not_named(handlers: ConfigHandlers) -> None:
     await alter(handlers, "g", penstock_paused="true")
     await alter(handlers, "g", penstock_offset_initial="earliest")
     found = await described(handlers, "g")
-    assert found["penstock.paused"] == ("false", Source.DEFAULT)
-    assert found["penstock.offset.initial"] == ("earliest", Source.GROUP)
+    assert found["penstock.paused"] == ("false", SettingSource.DEFAULT)
+    assert found["penstock.offset.initial"] == ("earliest", SettingSource.GROUP)
 
 
 async def test_unknown_names_and_groups_without_a_name_are_refused(handlers: ConfigHandlers) -> None:
@@ -91,9 +95,18 @@ async def test_unknown_names_and_groups_without_a_name_are_refused(handlers: Con
 @pytest.mark.parametrize(
     ("types", "expected"),
     [
-        ((), {("orders", ResourceType.TOPIC), ("1", ResourceType.BROKER), ("g", ResourceType.GROUP)}),
+        (
+            (),
+            {
+                ("orders", ResourceType.TOPIC),
+                ("1", ResourceType.BROKER),
+                ("1", ResourceType.BROKER_LOGGER),
+                ("g", ResourceType.GROUP),
+            },
+        ),
         ((ResourceType.GROUP,), {("g", ResourceType.GROUP)}),
-        ((8, 16), set()),
+        ((ResourceType.BROKER_LOGGER,), {("1", ResourceType.BROKER_LOGGER)}),
+        ((16,), set()),
     ],
 )
 async def test_what_has_settings_is_listed(
@@ -112,7 +125,5 @@ async def test_types_that_are_not_known_are_refused(handlers: ConfigHandlers) ->
 
 async def test_the_oldest_version_asks_for_client_metrics_of_which_there_are_none(handlers: ConfigHandlers) -> None:
     await alter(handlers, "g", penstock_paused="true")
-    response = await handlers.list_config_resources(
-        ListConfigResourcesRequest(), RequestContext(0, "test", "127.0.0.1")
-    )
+    response = await handlers.list_config_resources(ListConfigResourcesRequest(), RequestContext(0, callers.client()))
     assert response.config_resources == ()

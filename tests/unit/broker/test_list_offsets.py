@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.broker.context import RequestContext
 from penstock.broker.handlers.offsets import OffsetHandlers
+from penstock.broker.requests.context import RequestContext
 from penstock.delay.delays import Delays
 from penstock.errors import Code
 from penstock.protocol.messages.list_offsets import (
@@ -17,6 +17,7 @@ from penstock.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from penstock.views.catalogue import Catalogue
+from support import callers
 from support.followed import Leader
 from support.logs import AT, NOW_MS
 
@@ -35,7 +36,7 @@ class Asker:
         wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         topics = (ListOffsetsTopic(name=AT.topic, partitions=(wanted,)),)
         request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
-        answer = await self._handlers.list_offsets(request, RequestContext(version, "test", "127.0.0.1"))
+        answer = await self._handlers.list_offsets(request, RequestContext(version, callers.client()))
         found = answer.topics[0].partitions[0]
         return found.error_code, found.offset
 

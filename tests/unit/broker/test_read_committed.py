@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.context import RequestContext
-from penstock.broker.handlers.fetch import FetchHandler
+from penstock.broker.handlers.fetch.handler import FetchHandler
 from penstock.broker.handlers.offsets import OffsetHandlers
+from penstock.broker.requests.context import RequestContext
 from penstock.clock import ManualClock
 from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
 from penstock.delay.delays import Delays
 from penstock.ids import BrokerId
+from penstock.parts import read_parts
 from penstock.protocol import apis
 from penstock.protocol.fetch import FetchPartition, FetchRequest
 from penstock.protocol.messages.list_offsets import (
@@ -29,6 +30,7 @@ from penstock.replication.partition import ALL_IN_SYNC, Partition
 from penstock.replication.replicas import Replicas
 from penstock.storage.aborted import AbortedTransaction
 from penstock.views.catalogue import Catalogue
+from support import callers
 from support.logs import AT, NOW_MS, TOPIC_ID, batch
 from support.transactions import shown, txn_batch
 from unit.protocol.kio_oracle import kio_class, kio_read
@@ -63,8 +65,8 @@ async def fetch(
         for index in range(partitions)
     ]
     request = FetchRequest(-1, wait_ms, min_bytes, max_bytes, isolation, 0, -1, wanted, [], "")
-    answer = await handler.fetch(version, 7, request)
-    frame = b"".join(bytes(part) for part in answer.parts)
+    answer = await handler.fetch(version, 7, request, callers.client())
+    frame = read_parts(answer.parts)
     body = kio_read(kio_class(apis.FETCH, version, "Response"), frame[9 if version >= 12 else 8 :])
     ((found),) = (topic["partitions"] for topic in body["responses"])
     return list(found)
@@ -193,7 +195,7 @@ async def test_offsets_are_looked_up_below_the_last_stable_one(
             isolation_level=isolation,
             topics=(ListOffsetsTopic(name=AT.topic, partitions=(wanted,)),),
         )
-        answer = await handlers.list_offsets(request, RequestContext(7, "test", "127.0.0.1"))
+        answer = await handlers.list_offsets(request, RequestContext(7, callers.client()))
         return answer.topics[0].partitions[0].offset
 
     both = (READ_UNCOMMITTED, READ_COMMITTED)

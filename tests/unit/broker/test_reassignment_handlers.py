@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.context import RequestContext
 from penstock.broker.handlers.reassignments import ReassignmentHandlers
-from penstock.cluster.controller import Controller, ControllerSettings
-from penstock.cluster.draft import Draft
+from penstock.broker.requests.context import RequestContext
 from penstock.cluster.metadata import NO_LEADER, BrokerInfo, PartitionImage, TopicImage
+from penstock.cluster.metadata_changes import MetadataChanges, MetadataSettings
+from penstock.cluster.metadata_draft import MetadataDraft
 from penstock.config.broker import Limits
 from penstock.errors import Code
 from penstock.ids import BrokerId, new_topic_id
@@ -22,9 +22,10 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from support import callers
 from support.tree import Tree, register
 
-CONTEXT = RequestContext(1, "test", "127.0.0.1")
+CONTEXT = RequestContext(1, callers.client())
 
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:
@@ -32,12 +33,12 @@ def ids(*numbers: int) -> tuple[BrokerId, ...]:
 
 
 @pytest.fixture
-async def controller(tree: Tree) -> Controller:
+async def metadata(tree: Tree) -> MetadataChanges:
     """Four brokers, the last of which is away, and a topic whose partitions are in different states."""
-    controller = Controller(tree, ControllerSettings("cluster", BrokerId(1)))
-    await controller.start()
+    metadata = MetadataChanges(tree, MetadataSettings("cluster", BrokerId(1)))
+    await metadata.start()
     for id in ids(1, 2, 3, 4):
-        await register(controller, BrokerInfo(id, "127.0.0.1", 9092, is_alive=id != 4))
+        await register(metadata, BrokerInfo(id, "127.0.0.1", 9092, is_alive=id != 4))
     partitions = (
         PartitionImage(0, BrokerId(1), 5, ids(1, 2), ids(1, 2)),
         PartitionImage(1, BrokerId(2), 5, ids(1, 2), ids(1, 2)),
@@ -45,17 +46,17 @@ async def controller(tree: Tree) -> Controller:
         PartitionImage(3, NO_LEADER, 5, ids(4, 2), ids(4)),
         PartitionImage(4, NO_LEADER, 5, ids(4), ids(4)),
     )
-    await controller.change(lambda draft: put(draft, TopicImage("t", new_topic_id(), partitions)))
-    return controller
+    await metadata.change(lambda draft: put(draft, TopicImage("t", new_topic_id(), partitions)))
+    return metadata
 
 
-def put(draft: Draft, topic: TopicImage) -> None:
+def put(draft: MetadataDraft, topic: TopicImage) -> None:
     draft.put_topic(topic)
 
 
 @pytest.fixture
-def handlers(controller: Controller) -> ReassignmentHandlers:
-    return ReassignmentHandlers(controller, Limits(topics_per_request=2))
+def handlers(metadata: MetadataChanges) -> ReassignmentHandlers:
+    return ReassignmentHandlers(metadata, Limits(topics_per_request=2))
 
 
 async def elect(handlers: ReassignmentHandlers, kind: int, *indexes: int) -> dict[int, int]:
@@ -87,7 +88,7 @@ async def alter(
 
 class TestElectLeaders:
     async def test_preferred_replicas_lead_where_they_can(
-        self, handlers: ReassignmentHandlers, controller: Controller
+        self, handlers: ReassignmentHandlers, metadata: MetadataChanges
     ) -> None:
         assert await elect(handlers, PREFERRED, 0, 1, 2, 9) == {
             0: Code.ELECTION_NOT_NEEDED,
@@ -96,22 +97,22 @@ class TestElectLeaders:
             9: Code.UNKNOWN_TOPIC_OR_PARTITION,
         }
         assert (
-            controller.image.topics["t"].partitions[1].leader,
-            controller.image.topics["t"].partitions[1].leader_epoch,
+            metadata.image.topics["t"].partitions[1].leader,
+            metadata.image.topics["t"].partitions[1].leader_epoch,
         ) == (
             1,
             6,
         )
 
     async def test_an_unclean_election_takes_whoever_is_there(
-        self, handlers: ReassignmentHandlers, controller: Controller
+        self, handlers: ReassignmentHandlers, metadata: MetadataChanges
     ) -> None:
         assert await elect(handlers, UNCLEAN, 0, 3, 4) == {
             0: Code.ELECTION_NOT_NEEDED,
             3: Code.NONE,
             4: Code.ELIGIBLE_LEADERS_NOT_AVAILABLE,
         }
-        elected = controller.image.topics["t"].partitions[3]
+        elected = metadata.image.topics["t"].partitions[3]
         assert (elected.leader, elected.in_sync) == (2, ids(2))
 
     async def test_of_all_partitions_only_those_that_need_it_are_told(self, handlers: ReassignmentHandlers) -> None:
@@ -138,7 +139,7 @@ class TestElectLeaders:
 
 class TestReassignments:
     async def test_a_partition_is_moved_listed_and_given_up(
-        self, handlers: ReassignmentHandlers, controller: Controller
+        self, handlers: ReassignmentHandlers, metadata: MetadataChanges
     ) -> None:
         assert await move(handlers, 0, 3, 2) == (0, None)
         (topic,) = (await handlers.list_reassignments(ListPartitionReassignmentsRequest(), CONTEXT)).topics
@@ -147,7 +148,7 @@ class TestReassignments:
         assert (moving.adding_replicas, moving.removing_replicas) == (ids(3), ids(1))
         assert await alter(handlers, ReassignablePartition(partition_index=0)) == (0, None)
         assert (await handlers.list_reassignments(ListPartitionReassignmentsRequest(), CONTEXT)).topics == ()
-        assert sorted(controller.image.topics["t"].partitions[0].replicas) == [1, 2]
+        assert sorted(metadata.image.topics["t"].partitions[0].replicas) == [1, 2]
 
     async def test_only_what_is_asked_for_is_listed(self, handlers: ReassignmentHandlers) -> None:
         await move(handlers, 0, 3, 2)
@@ -165,10 +166,10 @@ class TestReassignments:
         assert message
 
     async def test_a_replica_that_is_away_may_stay(
-        self, handlers: ReassignmentHandlers, controller: Controller
+        self, handlers: ReassignmentHandlers, metadata: MetadataChanges
     ) -> None:
         assert await move(handlers, 3, 4, 3) == (0, None)
-        assert controller.image.topics["t"].partitions[3].adding == ids(3)
+        assert metadata.image.topics["t"].partitions[3].adding == ids(3)
 
     async def test_what_is_not_there_cannot_be_moved_or_given_up(self, handlers: ReassignmentHandlers) -> None:
         assert (await move(handlers, 9, 1))[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -177,12 +178,12 @@ class TestReassignments:
         assert code == Code.NO_REASSIGNMENT_IN_PROGRESS
 
     async def test_the_replication_factor_changes_unless_that_is_not_wanted(
-        self, handlers: ReassignmentHandlers, controller: Controller
+        self, handlers: ReassignmentHandlers, metadata: MetadataChanges
     ) -> None:
         code, _ = await move(handlers, 0, 1, allow_replication_factor_change=False)
         assert code == Code.INVALID_REPLICATION_FACTOR
         assert await move(handlers, 0, 1, 2, 3) == (0, None)
-        assert controller.image.topics["t"].partitions[0].target == ids(1, 2, 3)
+        assert metadata.image.topics["t"].partitions[0].target == ids(1, 2, 3)
 
     async def test_too_many_topics_are_refused(self, handlers: ReassignmentHandlers) -> None:
         request = AlterPartitionReassignmentsRequest(

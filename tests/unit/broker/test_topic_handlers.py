@@ -6,11 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker.context import RequestContext
-from penstock.broker.descriptions import Descriptions
+from penstock.broker.config_descriptions import ConfigDescriptions
 from penstock.broker.handlers.topics import TopicHandlers
-from penstock.cluster.controller import Controller, ControllerSettings
+from penstock.broker.requests.context import RequestContext
+from penstock.cluster.decisions.topics import TopicCreation
 from penstock.cluster.metadata import BrokerInfo
+from penstock.cluster.metadata_changes import MetadataChanges, MetadataSettings
 from penstock.config.broker import BrokerSettings, Limits
 from penstock.config.loader import load
 from penstock.errors import Code
@@ -31,35 +32,36 @@ from penstock.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from support import callers
 from support.tree import Tree, register
 
 BROKER = BrokerId(1)
 
 
 @pytest.fixture
-async def controller(tree: Tree) -> Controller:
-    controller = Controller(tree, ControllerSettings("cluster", BROKER))
-    await controller.start()
-    await register(controller, BrokerInfo(BROKER, "127.0.0.1", 9092))
-    return controller
+async def metadata(tree: Tree) -> MetadataChanges:
+    metadata = MetadataChanges(tree, MetadataSettings("cluster", BROKER))
+    await metadata.start()
+    await register(metadata, BrokerInfo(BROKER, "127.0.0.1", 9092))
+    return metadata
 
 
-def handlers_of(controller: Controller, *, deletion: bool = True, topics_per_request: int = 100) -> TopicHandlers:
+def handlers_of(metadata: MetadataChanges, *, deletion: bool = True, topics_per_request: int = 100) -> TopicHandlers:
     return TopicHandlers(
-        controller,
+        metadata,
         BrokerSettings(delete_topics=deletion),
         Limits(topics_per_request=topics_per_request),
-        Descriptions(load(None, {}, {})),
+        ConfigDescriptions(load(None, {}, {})),
     )
 
 
 @pytest.fixture
-def handlers(controller: Controller) -> TopicHandlers:
-    return handlers_of(controller)
+def handlers(metadata: MetadataChanges) -> TopicHandlers:
+    return handlers_of(metadata)
 
 
 def context(version: int = 6) -> RequestContext:
-    return RequestContext(version, "test", "127.0.0.1")
+    return RequestContext(version, callers.client())
 
 
 def topic(name: str, partitions: int = -1, factor: int = -1, **configs: str | None) -> CreatableTopic:
@@ -77,12 +79,12 @@ async def make(handlers: TopicHandlers, *names: str) -> None:
 
 
 class TestCreateTopics:
-    async def test_a_created_topic_is_described(self, handlers: TopicHandlers, controller: Controller) -> None:
+    async def test_a_created_topic_is_described(self, handlers: TopicHandlers, metadata: MetadataChanges) -> None:
         response = await handlers.create_topics(
             CreateTopicsRequest(topics=(topic("orders", 3, retention_ms="05"),)), context()
         )
         (result,) = response.topics
-        assert result.topic_id == controller.image.topics["orders"].id
+        assert result.topic_id == metadata.image.topics["orders"].id
         assert (result.error_code, result.error_message) == (0, None)
         assert (result.num_partitions, result.replication_factor) == (3, 1)
         configs = {config.name: config for config in result.configs or ()}
@@ -92,7 +94,7 @@ class TestCreateTopics:
             apis.encode_response(apis.CREATE_TOPICS, version, 1, response)
 
     async def test_each_topic_is_answered_for_itself_in_order(
-        self, handlers: TopicHandlers, controller: Controller
+        self, handlers: TopicHandlers, metadata: MetadataChanges
     ) -> None:
         await make(handlers, "old")
         response = await handlers.create_topics(
@@ -120,9 +122,9 @@ class TestCreateTopics:
             ("null", Code.INVALID_CONFIG),
         ]
         assert response.topics[1].error_message == "Topic 'old' already exists."
-        assert sorted(controller.image.topics) == ["new", "old"]
+        assert sorted(metadata.image.topics) == ["new", "old"]
 
-    async def test_assignments_are_followed(self, handlers: TopicHandlers, controller: Controller) -> None:
+    async def test_assignments_are_followed(self, handlers: TopicHandlers, metadata: MetadataChanges) -> None:
         assigned = CreatableTopic(
             name="a",
             num_partitions=-1,
@@ -131,9 +133,9 @@ class TestCreateTopics:
         )
         response = await handlers.create_topics(CreateTopicsRequest(topics=(assigned,)), context())
         assert response.topics[0].num_partitions == 2
-        assert len(controller.image.topics["a"].partitions) == 2
+        assert len(metadata.image.topics["a"].partitions) == 2
 
-    async def test_validating_creates_nothing(self, handlers: TopicHandlers, controller: Controller) -> None:
+    async def test_validating_creates_nothing(self, handlers: TopicHandlers, metadata: MetadataChanges) -> None:
         response = await handlers.create_topics(
             CreateTopicsRequest(topics=(topic("a", 4), topic("b", 0)), validate_only=True), context()
         )
@@ -141,13 +143,13 @@ class TestCreateTopics:
             (Code.NONE, 4),
             (Code.INVALID_PARTITIONS, -1),
         ]
-        assert dict(controller.image.topics) == {}
+        assert dict(metadata.image.topics) == {}
 
-    async def test_too_many_topics_are_refused_together(self, controller: Controller) -> None:
-        handlers = handlers_of(controller, topics_per_request=1)
+    async def test_too_many_topics_are_refused_together(self, metadata: MetadataChanges) -> None:
+        handlers = handlers_of(metadata, topics_per_request=1)
         response = await handlers.create_topics(CreateTopicsRequest(topics=(topic("a"), topic("b"))), context())
         assert [result.error_code for result in response.topics] == [Code.INVALID_REQUEST] * 2
-        assert dict(controller.image.topics) == {}
+        assert dict(metadata.image.topics) == {}
 
     async def test_a_change_that_cannot_be_written_is_answered_and_logged_with_the_reason(
         self, handlers: TopicHandlers, tree: Tree, caplog: pytest.LogCaptureFixture
@@ -159,7 +161,7 @@ class TestCreateTopics:
         (said,) = caplog.records
         assert (said.levelname, said.getMessage(), said.exc_info) == (
             "WARNING",
-            "a change of the metadata could not be written",
+            "cannot commit a metadata change",
             None,
         )
         assert vars(said)["fields"] == {"reason": "the disk is full"}
@@ -184,13 +186,13 @@ class TestDeleteTopics:
         apis.encode_response(apis.DELETE_TOPICS, 6, 1, response)
         return [(result.name, result.topic_id, result.error_code) for result in response.responses]
 
-    async def test_topics_go_by_name_and_by_id(self, handlers: TopicHandlers, controller: Controller) -> None:
+    async def test_topics_go_by_name_and_by_id(self, handlers: TopicHandlers, metadata: MetadataChanges) -> None:
         await make(handlers, "a", "b", "c")
-        a, b = (controller.image.topics[name].id for name in "ab")
+        a, b = (metadata.image.topics[name].id for name in "ab")
         assert await self.delete(handlers, "a", b) == [("a", a, 0), ("b", b, 0)]
-        assert list(controller.image.topics) == ["c"]
+        assert list(metadata.image.topics) == ["c"]
 
-    async def test_old_requests_name_topics(self, handlers: TopicHandlers, controller: Controller) -> None:
+    async def test_old_requests_name_topics(self, handlers: TopicHandlers, metadata: MetadataChanges) -> None:
         await make(handlers, "a")
         response = await handlers.delete_topics(
             DeleteTopicsRequest(topic_names=("a", "b"), timeout_ms=1000), context(1)
@@ -201,13 +203,13 @@ class TestDeleteTopics:
         ]
         for version in range(apis.DELETE_TOPICS.min_version, apis.DELETE_TOPICS.max_version + 1):
             apis.encode_response(apis.DELETE_TOPICS, version, 1, response)
-        assert dict(controller.image.topics) == {}
+        assert dict(metadata.image.topics) == {}
 
     async def test_what_cannot_be_meant_is_refused_and_the_rest_goes(
-        self, handlers: TopicHandlers, controller: Controller
+        self, handlers: TopicHandlers, metadata: MetadataChanges
     ) -> None:
         await make(handlers, "a", "b", "c", "d")
-        ids = {name: image.id for name, image in controller.image.topics.items()}
+        ids = {name: image.id for name, image in metadata.image.topics.items()}
         unknown = new_topic_id()
         results = await self.delete(
             handlers,
@@ -231,29 +233,29 @@ class TestDeleteTopics:
             ("d", NO_TOPIC_ID, Code.INVALID_REQUEST),
             (None, ids["d"], Code.INVALID_REQUEST),
         ]
-        assert sorted(controller.image.topics) == ["b", "c", "d"]
+        assert sorted(metadata.image.topics) == ["b", "c", "d"]
 
     @pytest.mark.parametrize(("version", "code"), [(2, Code.INVALID_REQUEST), (3, Code.TOPIC_DELETION_DISABLED)])
-    async def test_deletion_can_be_disabled(self, controller: Controller, version: int, code: Code) -> None:
-        handlers = handlers_of(controller, deletion=False)
+    async def test_deletion_can_be_disabled(self, metadata: MetadataChanges, version: int, code: Code) -> None:
+        handlers = handlers_of(metadata, deletion=False)
         await make(handlers, "a")
         assert await self.delete(handlers, "a", version=version) == [("a", NO_TOPIC_ID, code)]
-        assert list(controller.image.topics) == ["a"]
+        assert list(metadata.image.topics) == ["a"]
 
-    async def test_too_many_topics_are_refused_together(self, controller: Controller) -> None:
-        handlers = handlers_of(controller, topics_per_request=1)
+    async def test_too_many_topics_are_refused_together(self, metadata: MetadataChanges) -> None:
+        handlers = handlers_of(metadata, topics_per_request=1)
         await make(handlers, "a")
         assert [code for *_, code in await self.delete(handlers, "a", "b")] == [Code.INVALID_REQUEST] * 2
-        assert list(controller.image.topics) == ["a"]
+        assert list(metadata.image.topics) == ["a"]
 
     async def test_a_deletion_that_cannot_be_written_leaves_the_topic(
-        self, handlers: TopicHandlers, controller: Controller, tree: Tree
+        self, handlers: TopicHandlers, metadata: MetadataChanges, tree: Tree
     ) -> None:
         await make(handlers, "a")
         tree.is_broken = True
         ((_, _, code),) = await self.delete(handlers, "a")
         assert code == Code.UNKNOWN_SERVER_ERROR
-        assert list(controller.image.topics) == ["a"]
+        assert list(metadata.image.topics) == ["a"]
 
 
 class TestCreatePartitions:
@@ -267,7 +269,7 @@ class TestCreatePartitions:
             apis.encode_response(apis.CREATE_PARTITIONS, version, 1, response)
         return [(result.name, result.error_code) for result in response.results]
 
-    async def test_each_topic_is_answered_for_itself(self, handlers: TopicHandlers, controller: Controller) -> None:
+    async def test_each_topic_is_answered_for_itself(self, handlers: TopicHandlers, metadata: MetadataChanges) -> None:
         await make(handlers, "a", "b", "c", "d")
         two = (CreatePartitionsAssignment(broker_ids=(1,)), CreatePartitionsAssignment(broker_ids=(1,)))
         results = await self.grow(
@@ -288,18 +290,38 @@ class TestCreatePartitions:
             ("no-such", Code.UNKNOWN_TOPIC_OR_PARTITION),
             ("twice", Code.INVALID_REQUEST),
         ]
-        counts = {name: len(topic.partitions) for name, topic in controller.image.topics.items()}
+        counts = {name: len(topic.partitions) for name, topic in metadata.image.topics.items()}
         assert counts == {"a": 3, "b": 3, "c": 1, "d": 1}
 
-    async def test_validating_adds_nothing(self, handlers: TopicHandlers, controller: Controller) -> None:
+    async def test_validating_adds_nothing(self, handlers: TopicHandlers, metadata: MetadataChanges) -> None:
         await make(handlers, "a")
         asked = CreatePartitionsTopic(name="a", count=3)
         assert await self.grow(handlers, asked, validate_only=True) == [("a", Code.NONE)]
-        assert len(controller.image.topics["a"].partitions) == 1
+        assert len(metadata.image.topics["a"].partitions) == 1
 
-    async def test_too_many_topics_are_refused_together(self, controller: Controller) -> None:
-        handlers = handlers_of(controller, topics_per_request=1)
+    async def test_too_many_topics_are_refused_together(self, metadata: MetadataChanges) -> None:
+        handlers = handlers_of(metadata, topics_per_request=1)
         await make(handlers, "a")
         asked = (CreatePartitionsTopic(name="a", count=3), CreatePartitionsTopic(name="b", count=3))
         assert [code for _, code in await self.grow(handlers, *asked)] == [Code.INVALID_REQUEST] * 2
-        assert len(controller.image.topics["a"].partitions) == 1
+        assert len(metadata.image.topics["a"].partitions) == 1
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+async def test_internal_topics_are_made_by_brokers_alone(
+    handlers: TopicHandlers, metadata: MetadataChanges, name: str
+) -> None:
+    response = await handlers.create_topics(CreateTopicsRequest(topics=(topic(name, 1), topic("a"))), context())
+    by_name = {found.name: found for found in response.topics}
+    assert by_name[name].error_code == Code.INVALID_REQUEST
+    assert by_name[name].error_message == f"Creation of internal topic {name} is prohibited."
+    assert by_name["a"].error_code == 0
+    assert name not in metadata.image.topics
+
+
+async def test_internal_topics_do_not_get_more_partitions(handlers: TopicHandlers, metadata: MetadataChanges) -> None:
+    await metadata.create_topics([TopicCreation("__consumer_offsets", 4)])
+    more = CreatePartitionsTopic(name="__consumer_offsets", count=8, assignments=None)
+    response = await handlers.create_partitions(CreatePartitionsRequest(topics=(more,), timeout_ms=0), context(3))
+    assert [found.error_code for found in response.results] == [Code.INVALID_REQUEST]
+    assert len(metadata.image.topics["__consumer_offsets"].partitions) == 4

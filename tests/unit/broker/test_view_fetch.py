@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.context import RequestContext
-from penstock.broker.handlers.fetch import FetchHandler
+from penstock.broker.handlers.fetch.handler import FetchHandler
 from penstock.broker.handlers.offsets import OffsetHandlers
+from penstock.broker.requests.context import RequestContext
 from penstock.clock import ManualClock
 from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
 from penstock.delay.delays import Delays
 from penstock.errors import Code
 from penstock.ids import BrokerId, TopicId
+from penstock.parts import read_parts
 from penstock.protocol import apis
 from penstock.protocol.fetch import FetchPartition, FetchRequest
 from penstock.protocol.messages.delete_records import (
@@ -34,6 +35,7 @@ from penstock.protocol.messages.list_offsets import (
 from penstock.replication.partition import ALL_IN_SYNC, Partition
 from penstock.replication.replicas import Replicas
 from penstock.views.catalogue import Catalogue
+from support import callers
 from support.logs import AT, TOPIC_ID, seen, split
 from support.views import tagged, tagged_batch
 from unit.protocol.kio_oracle import kio_class, kio_read
@@ -69,15 +71,15 @@ async def everybody_waits() -> None:
 
 
 def wanted(offset: int, *, max_wait_ms: int = 0, min_bytes: int = 1, topic: str = "view", by_id: bool = False) -> Any:
-    place = (None, VIEW_ID.bytes) if by_id else (topic, None)
-    part = FetchPartition(*place, 0, -1, offset, -1, -1, 1 << 20)
+    name, topic_id = (None, VIEW_ID.bytes) if by_id else (topic, None)
+    part = FetchPartition(name, topic_id, 0, -1, offset, -1, -1, 1 << 20)
     return FetchRequest(-1, max_wait_ms, min_bytes, 1 << 20, 0, 0, -1, [part], [], "")
 
 
 async def fetched(handler: FetchHandler, request: FetchRequest, version: int = 12) -> Any:
     """The one partition of the answer, as a client decodes it."""
-    answer = await handler.fetch(version, 1, request)
-    frame = b"".join(bytes(part) for part in answer.parts)
+    answer = await handler.fetch(version, 1, request, callers.client())
+    frame = read_parts(answer.parts)
     body = kio_read(kio_class(apis.FETCH, version, "Response"), frame[9:])
     ((found,),) = (topic["partitions"] for topic in body["responses"])
     return found
@@ -162,7 +164,7 @@ async def test_what_a_view_has_found_leaves_less_room_for_others(
     request = wanted(0, max_wait_ms=LONG_MS, min_bytes=500)
     request.partitions.insert(0, request.partitions[0]._replace(topic=AT.topic, index=1))
     request.max_bytes = 500
-    waiting = asyncio.create_task(handler.fetch(12, 1, request))
+    waiting = asyncio.create_task(handler.fetch(12, 1, request, callers.client()))
     await everybody_waits()
     assert handler.parked == 1
     other = replicas.find(AT.topic, 1)
@@ -170,7 +172,7 @@ async def test_what_a_view_has_found_leaves_less_room_for_others(
         await append(other, "b")
     await everybody_waits()
     handler.close()
-    body = kio_read(kio_class(apis.FETCH, 12, "Response"), b"".join(map(bytes, (await waiting).parts))[9:])
+    body = kio_read(kio_class(apis.FETCH, 12, "Response"), read_parts((await waiting).parts)[9:])
     sizes = [len(found["records"] or b"") for topic in body["responses"] for found in topic["partitions"]]
     assert shown(body["responses"][1]["partitions"][0]) == ([0], 1)
     assert 0 < sizes[0] <= 500 - (sizes[1] - 78)
@@ -205,11 +207,11 @@ async def test_offsets_are_those_of_the_base_and_records_cannot_be_deleted(
     handlers = OffsetHandlers(replicas, catalogue, Delays(ManualClock()), tmp_path)
     asked = ListOffsetsPartition(partition_index=0, timestamp=LATEST_TIMESTAMP)
     request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="view", partitions=(asked,)),))
-    answer = await handlers.list_offsets(request, RequestContext(7, "test", "127.0.0.1"))
+    answer = await handlers.list_offsets(request, RequestContext(7, callers.client()))
     assert answer.topics[0].partitions[0].offset == 3
     everything = DeleteRecordsPartition(partition_index=0, offset=-1)
     deletion = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="view", partitions=(everything,)),), timeout_ms=0)
-    refusal = await handlers.delete_records(deletion, RequestContext(2, "test", "127.0.0.1"))
+    refusal = await handlers.delete_records(deletion, RequestContext(2, callers.client()))
     assert refusal.topics[0].partitions[0].error_code == Code.INVALID_TOPIC_EXCEPTION
     assert partition.log.start_offset == 0
 

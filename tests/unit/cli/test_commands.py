@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import run
-from penstock.cli.welcome import welcome
+from penstock.cli.serve.welcome import welcome
 from penstock.config.broker import BROKER_SETTINGS
 from penstock.config.topic import TOPIC_SETTINGS
 
@@ -80,7 +80,7 @@ def test_config_check_says_whether_a_file_is_right(capsys: Captured, tmp_path: P
     file = tmp_path / "penstock.toml"
     file.write_text("[broker]\nid = 3\n")
     assert run(["config", "check", str(file)]) == 0
-    assert capsys.readouterr().out == f"{file} is right: 1 setting\n"
+    assert capsys.readouterr().out == f"{file} is valid: 1 setting\n"
     file.write_text("[broker]\nidd = 3\n")
     assert "the nearest known one is broker.id" in failed(capsys, "config", "check", str(file))
 
@@ -92,7 +92,7 @@ def test_config_check_leaves_the_environment_out(
     file.write_text("")
     monkeypatch.setenv("PENSTOCK_BROKER_ID", "many")
     assert run(["config", "check", str(file)]) == 0
-    assert capsys.readouterr().out == f"{file} is right: 0 settings\n"
+    assert capsys.readouterr().out == f"{file} is valid: 0 settings\n"
     assert "environment PENSTOCK_BROKER_ID" in failed(capsys, "config")
 
 
@@ -109,7 +109,7 @@ def test_serve_refuses_bad_settings_before_it_starts_anything(capsys: Captured, 
 
 def test_one_key_given_twice_is_refused(capsys: Captured) -> None:
     twice = ("--set", "broker.id=2")
-    assert "also given by its own option" in failed(capsys, "serve", "--id", "1", *twice, code=2)
+    assert "is given by its own option too" in failed(capsys, "serve", "--id", "1", *twice, code=2)
     assert "broker.id is given twice" in failed(capsys, "serve", *twice, *twice, code=2)
 
 
@@ -130,8 +130,8 @@ def test_one_key_given_twice_is_refused(capsys: Captured) -> None:
         (("send", "t", "m", "--file", "f"), "messages or --file"),
         (("send", "t", "m", "--key", "k", "--key-separator", ":"), "--key-separator"),
         (("send", "t", "m", "--compression", "brotli"), "brotli"),
-        (("tail", "t", "--from", "soon"), "'soon': allowed is beginning, end"),
-        (("tail", "t", "--format", "lien"), "'lien': allowed is line, json"),
+        (("tail", "t", "--from", "soon"), "'soon': expected beginning, end"),
+        (("tail", "t", "--format", "lien"), "'lien': expected line, json"),
     ],
 )
 def test_a_wrong_call_exits_with_two_and_says_what_is_wrong(
@@ -205,5 +205,6 @@ def test_the_welcome_names_addresses_folder_and_what_to_try() -> None:
 
 
 def test_the_commands_to_try_reach_a_broker_on_another_port() -> None:
-    text = welcome("127.0.0.1:19092", "127.0.0.1:8092", "data")
+    text = welcome("127.0.0.1:19092", "127.0.0.1:8092", "data", "mysql://me@db:3306/orders")
+    assert "  data            data\n  database        mysql://me@db:3306/orders\n" in text
     assert 'penstock send orders "hello" -b 127.0.0.1:19092' in text

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.formats import Shown, parse_format, readable, time_text
+from penstock.cli.formats import DisplayedRecord, parse_format, readable, time_text
 
-RECORD = Shown(
+RECORD = DisplayedRecord(
     topic="orders",
     partition=2,
     offset=42,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.siblings import Given, children, siblings
-from penstock.cli.supervisor import Pauses
+from penstock.cli.serve.siblings import Given, children, siblings
+from penstock.cli.serve.supervisor import Pauses
 from penstock.config.loader import load
 from penstock.errors import ConfigError
 
@@ -53,6 +53,15 @@ def test_the_first_of_them_may_come_from_the_environment() -> None:
     ]
 
 
+def test_the_ports_of_all_listeners_count_up() -> None:
+    flags = {"broker.listen": "CLIENT://0.0.0.0:9092,INTER_BROKER://10.0.0.1:9192", "broker.advertised": "CLIENT://h:1"}
+    assert [(each["broker.listen"], each["broker.advertised"]) for each in told(2, flags)] == [
+        ("CLIENT://0.0.0.0:9092,INTER_BROKER://10.0.0.1:9192", "CLIENT://h:1"),
+        ("CLIENT://0.0.0.0:9093,INTER_BROKER://10.0.0.1:9193", "CLIENT://h:2"),
+    ]
+    assert "overlap" in refusal(4, {"broker.listen": "A://127.0.0.1:9092,INTER_BROKER://127.0.0.1:9095"})
+
+
 def test_advertised_ports_count_up() -> None:
     flags = {"broker.listen": "0.0.0.0:9092", "broker.advertised": "example.org:30000"}
     assert [each["broker.advertised"] for each in told(3, flags)] == [
@@ -72,7 +81,7 @@ def test_a_rack_that_was_set_stays(rack: str) -> None:
 
 
 def test_without_a_coordinator_there_is_one_broker() -> None:
-    with pytest.raises(ConfigError, match=r"3 brokers need a ZooKeeper.*--coordinator"):
+    with pytest.raises(ConfigError, match=r"3 brokers need a ZooKeeper or a database.*--coordinator"):
         siblings(load(None, {}, {}), 3, "this-host")
 
 
@@ -92,7 +101,7 @@ def test_ports_that_meet_are_refused() -> None:
 def test_the_folder_of_a_single_broker_is_refused(tmp_path: Path) -> None:
     assert told(2, {"broker.data": str(tmp_path)})
     (tmp_path / "meta.json").write_text("{}")
-    assert f"move what is in it to {tmp_path / 'broker-3'}" in refusal(
+    assert f"move its content to {tmp_path / 'broker-3'}" in refusal(
         2, {"broker.data": str(tmp_path), "broker.id": "3"}
     )
 

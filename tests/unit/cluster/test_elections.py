@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.cluster import elections
-from penstock.cluster.draft import Draft
+from penstock.cluster.decisions import elections
 from penstock.cluster.metadata import NO_LEADER, BrokerInfo, MetadataImage, PartitionImage, TopicImage
+from penstock.cluster.metadata_draft import MetadataDraft
 from penstock.ids import BrokerId
 
 ID = UUID(int=7)
@@ -28,14 +28,14 @@ def led(leader: int, in_sync: tuple[int, ...], replicas: tuple[int, ...] = (1, 2
     return PartitionImage(0, BrokerId(leader), epoch, ids(*replicas), ids(*in_sync))
 
 
-def cluster(*partitions: PartitionImage, dead: tuple[int, ...] = ()) -> Draft:
+def cluster(*partitions: PartitionImage, dead: tuple[int, ...] = ()) -> MetadataDraft:
     """Four brokers and one topic."""
     infos = {id: BrokerInfo(id, "host", 9092, is_alive=id not in dead) for id in ids(1, 2, 3, 4)}
     topic = TopicImage("t", ID, partitions)
-    return Draft(MetadataImage(1, "cluster", infos, BrokerId(1), {"t": topic}, {ID: "t"}))
+    return MetadataDraft(MetadataImage(1, "cluster", infos, BrokerId(1), {"t": topic}, {ID: "t"}))
 
 
-def found(draft: Draft) -> tuple[int, tuple[int, ...], int]:
+def found(draft: MetadataDraft) -> tuple[int, tuple[int, ...], int]:
     """Leader, in-sync set and epoch of the first partition."""
     partition = draft.topics["t"].partitions[0]
     return partition.leader, partition.in_sync, partition.leader_epoch

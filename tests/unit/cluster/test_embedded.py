@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.coordination import Create, Node, Put
-from penstock.cluster.embedded import EmbeddedCoordination
+from penstock.cluster.coordination.contract import Create, Node, Put
+from penstock.cluster.coordination.embedded import EmbeddedCoordination
 from penstock.errors import CoordinationError
 
 
@@ -158,8 +158,8 @@ async def test_commits_do_not_block_the_event_loop(path: Path) -> None:
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
-from penstock.cluster.coordination import Create, Put
-from penstock.cluster.embedded import EmbeddedCoordination
+from penstock.cluster.coordination.contract import Create, Put
+from penstock.cluster.coordination.embedded import EmbeddedCoordination
 
 async def main():
     tree = await EmbeddedCoordination.open(Path(sys.argv[1]))

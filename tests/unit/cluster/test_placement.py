@@ -9,11 +9,11 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster import placement
-from penstock.cluster.draft import Draft
+from penstock.cluster.decisions import placement
+from penstock.cluster.decisions.placement import Loads, Move
+from penstock.cluster.decisions.reassignment import finish, reassign
 from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
-from penstock.cluster.placement import Loads, Move
-from penstock.cluster.reassignment import finish, reassign
+from penstock.cluster.metadata_draft import MetadataDraft
 from penstock.ids import BrokerId
 
 
@@ -95,7 +95,7 @@ class TestBalance:
         factor = data.draw(st.integers(1, min(3, len(infos))))
         sets = st.permutations(everybody).map(lambda order: tuple(order[:factor]))
         found = topic(*data.draw(st.lists(sets, min_size=1, max_size=12)))
-        draft = Draft(MetadataImage(1, "c", {info.id: info for info in infos}, BrokerId(1), {"t": found}, {}))
+        draft = MetadataDraft(MetadataImage(1, "c", {info.id: info for info in infos}, BrokerId(1), {"t": found}, {}))
         before = [draft.loads.racks_of(partition.replicas) for partition in found.partitions]
         for _ in range(200):
             move = next_move(draft.topics, draft.loads, everybody)

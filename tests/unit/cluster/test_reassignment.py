@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.cluster.decisions.reassignment import cancel, finish, reassign, settled_replicas
 from penstock.cluster.metadata import NO_LEADER, PartitionImage
-from penstock.cluster.reassignment import cancel, finish, reassign, settled_replicas
 from penstock.errors import ApiError, Code
 from penstock.ids import BrokerId
 

@@ -7,18 +7,18 @@ from uuid import UUID
 
 import pytest
 
-from penstock.cluster.draft import Draft
-from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
-from penstock.cluster.settings import (
+from penstock.cluster.decisions.settings import (
     Increment,
-    Operation,
     OperationKind,
     Replacement,
+    SettingOperation,
     SettingsChange,
     alter_broker_settings,
     alter_topic_settings,
     topic_defaults,
 )
+from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
+from penstock.cluster.metadata_draft import MetadataDraft
 from penstock.errors import ApiError, Code
 from penstock.ids import BrokerId
 
@@ -26,15 +26,15 @@ BROKER = BrokerId(1)
 SET, DELETE, APPEND, SUBTRACT = OperationKind
 
 
-def cluster(overrides: Mapping[str, str] | None = None) -> Draft:
+def cluster(overrides: Mapping[str, str] | None = None) -> MetadataDraft:
     partition = PartitionImage(0, BROKER, 0, (BROKER,), (BROKER,))
     topic = TopicImage("a", UUID(int=7), (partition,), overrides or {})
     brokers = {BROKER: BrokerInfo(BROKER, "host", 9092)}
-    return Draft(MetadataImage(1, "cluster", brokers, BROKER, {"a": topic}, {topic.id: "a"}))
+    return MetadataDraft(MetadataImage(1, "cluster", brokers, BROKER, {"a": topic}, {topic.id: "a"}))
 
 
 def steps(*operations: tuple[OperationKind, str, str | None]) -> Increment:
-    return Increment(tuple(Operation(name, kind, value) for kind, name, value in operations))
+    return Increment(tuple(SettingOperation(name, kind, value) for kind, name, value in operations))
 
 
 def topic_after(
@@ -106,6 +106,18 @@ class TestTopics:
     def test_only_a_delete_goes_without_a_value(self, kind: OperationKind) -> None:
         refused(steps((kind, "cleanup.policy", None)), Code.INVALID_REQUEST)
 
+    def test_a_topic_cannot_want_more_replicas_in_sync_than_it_has(self) -> None:
+        assert "at most 1" in refused(steps((SET, "min.insync.replicas", "99")), Code.INVALID_CONFIG)
+
+    def test_a_topic_that_has_lost_replicas_can_still_be_changed(self) -> None:
+        after = topic_after({"min.insync.replicas": "2"}, steps((SET, "segment.ms", "9")))
+        assert after == {"min.insync.replicas": "2", "segment.ms": "9"}
+
+    def test_an_index_does_not_get_an_entry_for_every_batch(self) -> None:
+        assert "at least 1024" in refused(Replacement({"index.interval.bytes": "0"}), Code.INVALID_CONFIG)
+        with pytest.raises(ApiError, match="at least 1024"):
+            alter_broker_settings(cluster(), BROKER, Replacement({"log.index.interval.bytes": "1"}), {})
+
     def test_an_unknown_topic_is_refused(self) -> None:
         refused(Replacement({}), Code.UNKNOWN_TOPIC_OR_PARTITION, topic="b")
 
@@ -114,7 +126,7 @@ class TestTopics:
 
 
 class TestBrokers:
-    def refused(self, change: SettingsChange, code: Code, draft: Draft | None = None) -> str:
+    def refused(self, change: SettingsChange, code: Code, draft: MetadataDraft | None = None) -> str:
         with pytest.raises(ApiError) as caught:
             alter_broker_settings(draft or cluster(), None, change, {})
         assert caught.value.code is code

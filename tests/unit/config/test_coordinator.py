@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.config.coordinator import Coordinator, parse_coordinator
+from penstock.config.coordinator import CoordinatorAddress, parse_coordinator
 from penstock.config.loader import load
 from penstock.errors import ConfigError
 
@@ -18,7 +18,7 @@ from penstock.errors import ConfigError
 )
 def test_servers_and_a_path_are_understood(text: str, servers: str, chroot: str) -> None:
     found = parse_coordinator(text)
-    assert found == Coordinator(servers, chroot)
+    assert found == CoordinatorAddress(servers, chroot)
     assert str(found) == text
 
 

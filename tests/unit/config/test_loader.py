@@ -29,7 +29,7 @@ def refusal(file: Path | None = None, env: dict[str, str] | None = None, **flags
 def test_nothing_given_means_every_default() -> None:
     loaded = load(None, {"PATH": "/bin"}, {})
     assert loaded.config == Config()
-    assert loaded.config.broker.listen == Address("127.0.0.1", 9092)
+    assert loaded.config.broker.listen == (("PLAINTEXT", ("127.0.0.1", 9092)),)
     assert loaded.config.broker.http == Address("127.0.0.1", 8092)
     assert set(loaded.origins.values()) == {"default"}
 
@@ -225,7 +225,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 def test_listening_everywhere_needs_an_advertised_address() -> None:
     assert "set broker.advertised" in refusal(None, None, **{"broker.listen": "0.0.0.0:9092"})
     flags = {"broker.listen": "0.0.0.0:9092", "broker.advertised": "broker.example:9092"}
-    assert load(None, {}, flags).config.broker.advertised == Address("broker.example", 9092)
+    assert load(None, {}, flags).config.broker.advertised == (("PLAINTEXT", ("broker.example", 9092)),)
 
 
 def test_default_partitions_keep_within_the_limit() -> None:

@@ -116,7 +116,7 @@ def test_a_setting_knows_its_name_on_the_broker() -> None:
         ("compression.type", "brotli", "producer, uncompressed, gzip, snappy, lz4, zstd"),
         ("message.timestamp.type", "createtime", "CreateTime, LogAppendTime"),
         ("unclean.leader.election.enable", "yes", "true or false"),
-        ("penstock.storage", "sql", "segmented, memory"),
+        ("penstock.storage", "tape", "segmented, memory, sql"),
     ],
 )
 def test_a_bad_value_is_refused_with_key_value_and_what_is_allowed(name: str, text: str, allowed: str) -> None:

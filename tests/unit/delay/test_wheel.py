@@ -86,3 +86,18 @@ def test_the_wheel_gives_what_a_sorted_list_would(steps: list[tuple[str, object]
             waiting = {entry for entry in waiting if entry > mark}
         left = sorted(waiting)
         assert wheel.next_due() == (due_of(left[0]) if left else None)
+
+
+def test_the_oldest_is_what_was_not_passed_yet_taken_or_not() -> None:
+    wheel = Wheel()
+    assert wheel.oldest_due() is None
+    first, second = pack(1500, 0, 0, 100, 7), pack(4200, 0, 1, 100, 7)
+    wheel.add(first)
+    wheel.add(second)
+    # What lies in a slot is known to the second, and looking changes nothing.
+    assert wheel.oldest_due() == 1000 and len(wheel) == 2
+    assert wheel.take(2000, 10) == [first]
+    # Taken is not delivered: that is so when it is passed.
+    assert wheel.oldest_due() == 1500
+    wheel.passed(first)
+    assert wheel.next_due() == wheel.oldest_due() == 4200

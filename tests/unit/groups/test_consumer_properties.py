@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import ApiError, Code
-from penstock.groups import kinds
+from penstock.groups import group_types
 from penstock.groups.classic.members import Protocol
 from penstock.groups.consumer.events import ConsumerHeartbeat
 from penstock.groups.consumer.group import ConsumerGroup
@@ -30,7 +30,7 @@ from penstock.protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
-from penstock.replication.statelog import StateRecord
+from penstock.replication.state_log import StateRecord
 from support.consumer_words import Topics, durable
 from support.group_members import ClassicMember, Member, NewMember
 from support.shards import replayed
@@ -289,7 +289,7 @@ class Life:
         everything = (TopicPartition(topic="t", partitions=tuple(range(self.partitions))),)
         assert read == from_names(everything, self.topics.image)
         group = self.shard.groups["g"]
-        assert kinds.state_name(group) == "Stable"
+        assert group_types.state_name(group) == "Stable"
         assert isinstance(group, ConsumerGroup) == any(isinstance(member, NewMember) for member in present)
 
     def leave(self, member: Member) -> None:
@@ -315,7 +315,7 @@ class Life:
                 member.drop_out()
             if isinstance(member, NewMember) and not member.reads <= member.given:
                 self.act(member)
-        for outcome in self.shard.tick(self.now_ms):
+        for outcome in self.shard.tick(self.now_ms).values():
             self.carry_out(outcome)
 
     def the_broker_restarts(self) -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.errors import Code
-from penstock.groups.classic.group import GroupState
+from penstock.groups.classic.group import ClassicGroup, GroupState
 from penstock.groups.classic.members import Protocol
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, MemberEpoch, Outcome, Sync, Synced
 from penstock.groups.offsets import Committed
 from penstock.groups.pause import NOT_PAUSED, Pause
@@ -19,7 +20,7 @@ from penstock.groups.records import encode
 from penstock.groups.rules import GroupRules, OffsetRules
 from penstock.groups.shard import Shard
 from penstock.ids import TopicPartition
-from penstock.replication.statelog import StateRecord
+from penstock.replication.state_log import StateRecord
 from support.consumer_words import image_of
 from support.shards import replayed
 
@@ -29,6 +30,11 @@ LONGEST_MS = 60_000
 
 clients = st.integers(0, 6)
 protocols = st.lists(st.sampled_from(["range", "roundrobin", "sticky"]), min_size=1, max_size=3, unique=True)
+
+
+def classic(group: ClassicGroup | ConsumerGroup) -> ClassicGroup:
+    assert isinstance(group, ClassicGroup)
+    return group
 
 
 class Client:
@@ -95,7 +101,7 @@ class Groups(RuleBasedStateMachine):
             client = self.asked.pop(token)  # fails for a request that was answered before
             if isinstance(answer, Synced):
                 if answer.code is Code.NONE and answer.assignment:
-                    number = self.shard.groups["g"].generation.number
+                    number = classic(self.shard.groups["g"]).generation.number
                     assert answer.assignment.decode().split(":")[0] == str(number)
             elif answer.code in (Code.NONE, Code.MEMBER_ID_REQUIRED):
                 client.member_id, client.generation = answer.member_id, answer.generation
@@ -199,7 +205,7 @@ class Groups(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([0, 100, 1_000, 10_000]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
-        for outcome in self.shard.tick(self.now_ms):
+        for outcome in self.shard.tick(self.now_ms).values():
             self.carry_out(outcome)
 
     @rule()
@@ -218,7 +224,7 @@ class Groups(RuleBasedStateMachine):
         self.shard = self.replayed()
         self.asked.clear()
         group = self.shard.groups.get("g")
-        self.generation = 0 if group is None else group.generation.number
+        self.generation = 0 if group is None else classic(group).generation.number
 
     def replayed(self) -> Shard:
         shard = self.fresh_shard()
@@ -231,19 +237,20 @@ class Groups(RuleBasedStateMachine):
         if group is None:
             self.generation = 0  # it never had a plan, or is gone: whoever comes begins a new group
             return
-        assert group.generation.number >= self.generation
-        self.generation = group.generation.number
+        number = classic(group).generation.number
+        assert number >= self.generation
+        self.generation = number
 
     @invariant()
     def a_group_is_no_larger_than_allowed(self) -> None:
-        for group in self.shard.groups.values():
+        for group in map(classic, self.shard.groups.values()):
             assert len(group.members) <= MAX_MEMBERS
             assert len(group._told) <= MAX_MEMBERS
             assert len(self.shard.offsets.of(group.group_id)) <= 3
 
     @invariant()
     def a_group_has_a_leader_and_counts_its_members_rightly(self) -> None:
-        for group in self.shard.groups.values():
+        for group in map(classic, self.shard.groups.values()):
             roster = group.roster
             assert roster.size == sum(member.size for member in roster)
             assert roster.joining == sum(member.join_token is not None for member in roster)

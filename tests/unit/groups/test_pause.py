@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.groups.classic.generation import GroupRecord
+from penstock.groups.classic.generation import GenerationRecord
 from penstock.groups.pause import NOT_PAUSED, Pause
 from penstock.groups.records import decode, encode
 from penstock.protocol.messages.consumer_protocol import ASSIGNMENT, ConsumerProtocolAssignment, TopicPartition
@@ -38,7 +38,7 @@ def test_what_cannot_be_read_is_left_alone(given: bytes) -> None:
 @pytest.mark.parametrize("pause", [NOT_PAUSED, Pause(is_all=True), Pause(topics=frozenset({"a", "b"}))])
 @pytest.mark.parametrize("is_reset", [True, False])
 def test_what_was_withheld_is_written_and_read(pause: Pause, is_reset: bool) -> None:
-    record = GroupRecord(
+    record = GenerationRecord(
         group_id="g",
         protocol_type="consumer",
         generation=3,

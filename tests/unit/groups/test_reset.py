@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from penstock.cluster.metadata import MetadataImage
+from penstock.config.group import RESET_MARK
 from penstock.errors import ApiError, Code
-from penstock.groups.classic.generation import GroupRecord
-from penstock.groups.classic.members import Member, Protocol
+from penstock.groups.classic.generation import GenerationRecord
+from penstock.groups.classic.members import ClassicMember, Protocol
 from penstock.groups.events import MemberEpoch, Outcome
 from penstock.groups.offsets import Committed, OffsetRecord
-from penstock.groups.reset import GUARD_MS, RESET_MARK, asks_for_reset
+from penstock.groups.reset import GUARD_MS, asks_for_reset
 from penstock.groups.rules import GroupRules, OffsetRules
 from penstock.groups.shard import Shard
 from penstock.ids import BrokerId, TopicPartition
@@ -38,9 +39,9 @@ def shard() -> Shard:
     )
     offsets = OffsetRules(max_metadata_bytes=100, retention_ms=1_000_000, max_offsets=10, max_groups=10)
     shard = Shard(rules, offsets, MetadataImage(1, "cluster", {}, BrokerId(1), {}, {}))
-    member = Member("a-1", None, "a", "/", 10_000, 10_000, (Protocol("range", b""),), b"")
+    member = ClassicMember("a-1", None, "a", "/", 10_000, 10_000, (Protocol("range", b""),), b"")
     shard.apply(
-        GroupRecord(
+        GenerationRecord(
             group_id="g",
             protocol_type="consumer",
             generation=3,
@@ -96,7 +97,7 @@ def test_a_transaction_cannot_commit_for_nobody_while_the_group_is_guarded(shard
 def test_offsets_come_after_the_end_of_the_members_in_the_same_batch(shard: Shard) -> None:
     _, _, outcome = shard.reset("g", {AT: offset(5)}, 0)
     group, written = outcome.records
-    assert isinstance(group, GroupRecord)
+    assert isinstance(group, GenerationRecord)
     assert (group.generation, group.members, group.is_reset) == (4, (), True)
     assert written == OffsetRecord("g", AT, offset(5))
 

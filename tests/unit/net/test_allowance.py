@@ -33,7 +33,8 @@ def test_those_who_wait_are_served_in_order_as_bytes_come_back() -> None:
 
 
 def test_one_who_went_away_does_not_hold_up_those_behind_him() -> None:
-    allowance, served = Allowance(100), []
+    allowance = Allowance(100)
+    served: list[object] = []
 
     def never(count: int) -> None:
         raise AssertionError("served although it went away")

@@ -9,6 +9,7 @@ import struct
 from penstock.net.buffers import BASE_BYTES, Allowance
 from penstock.net.caller import Caller
 from penstock.net.connection import Connection, Parts
+from penstock.net.transport import SocketTransport
 
 _REQUEST = struct.pack(">i", 8) + bytes(8)
 _ANSWER = b"answered"
@@ -30,7 +31,14 @@ async def test_requests_that_fill_the_buffer_while_the_first_one_waits_are_all_a
         # All of it is there before the first is read, so the first read fills the buffer.
         assert theirs.send(count * _REQUEST) == count * len(_REQUEST)
         connection = Connection(
-            loop, ours, "here", handle, Allowance(1 << 20), 1 << 20, loop.time, on_close=lambda closed: None
+            loop,
+            SocketTransport(ours),
+            Caller("here", "PLAINTEXT"),
+            handle,
+            Allowance(1 << 20),
+            1 << 20,
+            loop.time,
+            on_close=lambda closed: None,
         )
         for _ in range(3):
             await asyncio.sleep(0)  # turns of the loop in which the socket is readable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import uvloop
 
 from penstock.net import eager
 
@@ -69,3 +70,77 @@ async def test_cancelling_the_task_cancels_the_work() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert seen == ["cancelled"]
+
+
+async def test_cancelling_the_task_before_its_first_step_cancels_the_work_too() -> None:
+    """A connection may be closed in the turn of the loop in which its request began to wait."""
+    seen: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            await asyncio.sleep(0)
+            seen.append("cleaned up")
+            raise
+
+    task = eager.start(asyncio.get_running_loop(), work())
+    assert isinstance(task, asyncio.Task)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["cancelled", "cleaned up"]
+
+
+async def test_work_that_handles_its_cancellation_goes_on_and_returns() -> None:
+    async def work() -> list[str]:
+        seen = []
+        for _ in range(2):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                seen.append("cancelled")
+        return [*seen, await asyncio.sleep(0, "done")]
+
+    task = eager.start(asyncio.get_running_loop(), work())
+    assert isinstance(task, asyncio.Task)
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await task == ["cancelled", "cancelled", "done"]
+
+
+async def test_an_error_of_what_the_work_waits_for_reaches_the_work() -> None:
+    gate: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def work() -> str:
+        try:
+            await gate
+        except ValueError as error:
+            return f"caught: {error}"
+        return "not caught"
+
+    task = eager.start(asyncio.get_running_loop(), work())
+    assert isinstance(task, asyncio.Task)
+    gate.set_exception(ValueError("late"))
+    assert await task == "caught: late"
+
+
+def test_work_on_the_loop_of_the_broker() -> None:
+    """The broker runs on uvloop, whose loop makes the tasks."""
+
+    async def work(gate: asyncio.Future[int]) -> int:
+        async with asyncio.Lock():
+            return await gate + await asyncio.sleep(0, 1)
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        gate: asyncio.Future[int] = loop.create_future()
+        task = eager.start(loop, work(gate))
+        assert isinstance(task, asyncio.Task)
+        gate.set_result(1)
+        return await task
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(main()) == 2

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import uvloop
@@ -130,3 +132,18 @@ async def test_nobody_there_is_an_error_of_the_peer() -> None:
     peer = Peer("127.0.0.1", port, "me", max_answer_bytes=100, timeout_s=5)
     with pytest.raises(PeerError, match="does not answer"):
         await peer.call(1, 2, b"", is_flexible=False)
+
+
+async def test_a_call_that_fails_when_nobody_waits_any_more_is_no_error_of_ours() -> None:
+    async def hang_up(correlation_id: int, request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    said: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+    async with answered_by(hang_up) as peer:
+        call = peer.start_call(1, 2, b"", is_flexible=False)
+        await asyncio.wait([call])
+    del call
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not said

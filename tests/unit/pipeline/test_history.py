@@ -9,7 +9,7 @@ import pytest
 
 from penstock.pipeline.failure import DataLossError, PipelineError
 from penstock.pipeline.lake.delta import LakeFile
-from penstock.pipeline.querying.history import Window, live_range, may_have
+from penstock.pipeline.querying.history import TimeWindow, live_range, may_have
 from penstock.pipeline.topics.ranges import Range
 
 
@@ -64,17 +64,17 @@ def test_files_are_left_out_by_their_day_and_by_their_statistics() -> None:
     evening = file("2026-03-02", "2026-03-02T12:00:00.000Z", "2026-03-02T20:00:00.000Z")
     before = file("2026-03-01", "2026-03-01T12:00:00.000Z", "2026-03-01T20:00:00.000Z")
     every = (before, morning, evening)
-    assert [may_have(each, Window()) for each in every] == [True, True, True]
-    assert [may_have(each, Window(since=noon)) for each in every] == [False, False, True]
-    assert [may_have(each, Window(until=noon)) for each in every] == [True, True, False]
+    assert [may_have(each, TimeWindow()) for each in every] == [True, True, True]
+    assert [may_have(each, TimeWindow(since=noon)) for each in every] == [False, False, True]
+    assert [may_have(each, TimeWindow(until=noon)) for each in every] == [True, True, False]
 
 
 def test_a_file_whose_records_have_no_time_is_in_no_window() -> None:
     timeless = file("2026-03-02", None, None)
-    assert may_have(timeless, Window())
-    assert not may_have(timeless, Window(since=datetime(2026, 3, 2, tzinfo=UTC)))
+    assert may_have(timeless, TimeWindow())
+    assert not may_have(timeless, TimeWindow(since=datetime(2026, 3, 2, tzinfo=UTC)))
 
 
 def test_a_window_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(PipelineError, match="before it begins"):
-        Window(datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
+        TimeWindow(datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))

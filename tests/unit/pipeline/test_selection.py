@@ -43,7 +43,9 @@ def test_rows_are_wanted_if_everything_holds() -> None:
 
     def rows(**wanted: Any) -> list[int]:
         selection = Selection(topic="t", **wanted)
-        return table.select(selection.columns).column("offset").filter(selection.mask(table)).to_pylist()
+        column = table.select(selection.columns).column("offset")
+        found: list[int] = column.filter(selection.mask(table)).to_pylist()
+        return found
 
     assert rows() == [1, 2, 3, 4]
     assert rows(first=2, end=4) == [2, 3]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ProtocolError
 from penstock.ids import NO_TOPIC_ID
+from penstock.parts import read_parts
 from penstock.protocol.apis import FETCH
 from penstock.protocol.fetch import FetchResult, decode_request, encode_response
 from unit.protocol.kio_oracle import kio_class, kio_read, kio_write, plain_values
@@ -23,8 +24,17 @@ _i64 = st.integers(-(2**63), 2**63 - 1)
 class FileSlice:
     """Stands for bytes that stay in a file: the codec must not look inside a part."""
 
+    position = 0
+
     def __init__(self, content: bytes) -> None:
         self.content = content
+        self.size = len(content)
+
+    def fileno(self) -> int:
+        raise AssertionError("the codec does not open files")
+
+    def read(self, at: int = 0, size: int | None = None) -> bytes:
+        return self.content[at:] if size is None else self.content[at : at + size]
 
 
 @st.composite
@@ -47,7 +57,7 @@ def _result(draw: st.DrawFn) -> FetchResult:
 
 
 def _joined(frame: list[Any]) -> bytes:
-    return b"".join(part.content if isinstance(part, FileSlice) else part for part in frame)
+    return read_parts(frame)
 
 
 def _read_response(version: int, frame: list[Any]) -> dict[str, Any]:
@@ -125,7 +135,7 @@ def _comparable(topic: dict[str, Any], partition: dict[str, Any]) -> dict[str, A
 
 
 def _expected(version: int, result: FetchResult) -> dict[str, Any]:
-    expected = {
+    expected: dict[str, Any] = {
         "topic": result.topic_id if version >= 13 else result.topic,
         "partition_index": result.index,
         "error_code": result.error_code,
@@ -134,7 +144,7 @@ def _expected(version: int, result: FetchResult) -> dict[str, Any]:
         "aborted_transactions": None
         if result.aborted is None
         else [{"producer_id": producer, "first_offset": first} for producer, first in result.aborted],
-        "records": b"".join(part.content for part in result.parts),
+        "records": read_parts(result.parts),
     }
     if version >= 5:
         expected["log_start_offset"] = result.log_start_offset

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ProtocolError
 from penstock.protocol.apis import PRODUCE
-from penstock.protocol.produce import Endpoint, ProducePartition, ProduceResult, decode_request, encode_response
+from penstock.protocol.produce import NodeEndpoint, ProducePartition, ProduceResult, decode_request, encode_response
 from unit.protocol.kio_oracle import kio_class, kio_read, kio_write, plain_values
 
 _OLDEST_IN_KIO = 3
@@ -78,7 +78,7 @@ def test_requests_before_transactions_are_read(version: int) -> None:
     request = decode_request(version, memoryview(body), 0)
 
     assert (request.transactional_id, request.acks, request.timeout_ms) == (None, -1, 1500)
-    assert request.partitions == [("orders", 4, b"ab")]
+    assert request.partitions == [ProducePartition("orders", 4, memoryview(b"ab"))]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def _expected(version: int, result: ProduceResult) -> dict[str, Any]:
 @pytest.mark.parametrize("version", [9, 10, 12])
 def test_responses_say_where_leaders_are_from_the_version_on_that_has_it(version: int) -> None:
     result = ProduceResult("a", 0, 6, current_leader=(2, 7))
-    endpoints = [Endpoint(2, "host", 9092, None), Endpoint(3, "other", 9093, "rack")]
+    endpoints = [NodeEndpoint(2, "host", 9092, None), NodeEndpoint(3, "other", 9093, "rack")]
 
     body = encode_response(version, 1, [result], endpoints=endpoints)[9:]
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ProtocolError
+from penstock.parts import read_parts
 from penstock.protocol.apis import FETCH
 from penstock.protocol.fetch import FetchPartition, FetchResult, decode_request, encode_response
 from penstock.protocol.replica_fetch import VERSION, ReplicaResult, decode_response, encode_request
@@ -52,7 +53,7 @@ def _results(draw: st.DrawFn) -> list[FetchResult]:
 
 def _body(results: list[FetchResult], **options: int) -> memoryview:
     """What the network hands to the decoder: the frame without its size, correlation id and tags of the header."""
-    return memoryview(b"".join(encode_response(VERSION, 7, results, **options)))[9:]
+    return memoryview(read_parts(encode_response(VERSION, 7, results, **options)))[9:]
 
 
 def _expected(result: FetchResult) -> ReplicaResult:
@@ -62,7 +63,7 @@ def _expected(result: FetchResult) -> ReplicaResult:
         result.error_code,
         result.high_watermark,
         result.log_start_offset,
-        memoryview(b"".join(result.parts)),
+        memoryview(read_parts(result.parts)),
         result.diverging,
     )
 
@@ -160,7 +161,7 @@ def test_a_follower_reads_what_kio_writes(results: list[FetchResult], data: st.D
             if result.aborted is None
             else [{"producer_id": producer, "first_offset": first} for producer, first in result.aborted],
             "preferred_read_replica": result.preferred_read_replica,
-            "records": b"".join(result.parts) or None,
+            "records": read_parts(result.parts) or None,
         }
         for result in results
     ]

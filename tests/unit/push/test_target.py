@@ -27,7 +27,7 @@ def test_the_password_is_kept_apart_and_is_never_shown() -> None:
         ("file:///etc/passwd", "'file'"),
         ("example.org/hook", "'nothing'"),
         ("https:///path", "no host"),
-        ("http://host:port/", "cannot be understood"),
+        ("http://host:port/", "the URL is invalid"),
         ("http://host/a b", "blanks"),
         ("http://host/#there", "'#'"),
     ],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.records.batch import CRC_START, HEADER_BYTES, read_header, stamp, stamp_append_time
 from penstock.records.compression import Codec
@@ -15,6 +17,7 @@ from penstock.records.records import (
     recompress,
     records_block,
     walk,
+    walk_fields,
 )
 
 RECORDS = [
@@ -111,3 +114,50 @@ def test_headers_that_do_not_fit_are_found() -> None:
     (record,) = walk(block, 1)
     with pytest.raises(MalformedRecordError):
         headers_of(block, record)
+
+
+ANY_RECORDS = st.lists(
+    st.builds(
+        Record,
+        st.none() | st.binary(max_size=200),
+        st.none() | st.binary(max_size=9000),
+        st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=80)), max_size=3).map(tuple),
+        st.integers(0, 1 << 50),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def taken_apart(block: bytes, count: int) -> list[tuple[object, ...]] | None:
+    """What `walk` finds; None if that is refused."""
+    try:
+        return [
+            (
+                each.timestamp_delta,
+                each.offset_delta,
+                None if each.key is None else bytes(each.key),
+                None if each.value is None else bytes(each.value),
+                each.headers_at,
+                each.end,
+            )
+            for each in walk(memoryview(block), count)
+        ]
+    except MalformedRecordError:
+        return None
+
+
+@given(ANY_RECORDS, st.data())
+def test_both_ways_to_take_records_apart_find_and_refuse_the_same(records: list[Record], data: st.DataObject) -> None:
+    made = build_batch(records)
+    block, count = bytearray(made[HEADER_BYTES:]), len(records)
+    assert list(walk_fields(bytes(block), count)) == taken_apart(bytes(block), count)
+    for _ in range(3):
+        block[data.draw(st.integers(0, len(block) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(block[: data.draw(st.integers(0, len(block)))])
+    expected = taken_apart(damaged, count)
+    if expected is None:
+        with pytest.raises(MalformedRecordError):
+            list(walk_fields(damaged, count))
+    else:
+        assert list(walk_fields(damaged, count)) == expected

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from math import inf
+from pathlib import Path
 
 import pytest
 
 from penstock.clock import ManualClock
 from penstock.cluster.metadata import PartitionImage
 from penstock.config.broker import Limits, LogSettings
-from penstock.errors import ApiError, Code, ConflictError, CoordinationError
+from penstock.errors import ApiError, Code, ConflictError, CoordinationError, StorageError, code_of
 from penstock.ids import BrokerId, TopicPartition
-from penstock.replication.following import Position
-from penstock.replication.insync import InSyncChange, InSyncKeeper
+from penstock.replication.divergence import Position
+from penstock.replication.in_sync_sets import InSyncChange, InSyncKeeper
+from penstock.replication.leader_lease import LeaderLease
 from penstock.replication.leadership import Heard, LagRules
 from penstock.replication.partition import ALL_IN_SYNC, Partition
-from penstock.replication.tenure import Tenure
+from penstock.storage.faulty_files import FaultyFiles
 from penstock.storage.memory import MemoryEngine
-from support.logs import AT, NOW_MS, TOPIC_ID, batch, settings
+from support.leading import leading
+from support.logs import AT, NOW_MS, TOPIC_ID, batch, open_engine, settings
 
 ME, OTHER = BrokerId(1), BrokerId(2)
 BOTH = frozenset({ME, OTHER})
@@ -47,7 +51,7 @@ def fetch_end(partition: Partition) -> None:
 async def partition() -> AsyncIterator[Partition]:
     clock = ManualClock(NOW_MS)
     engine = MemoryEngine(LogSettings(), Limits(), clock)
-    made = Partition(await engine.create(AT, TOPIC_ID, settings()), Tenure(clock, lambda: inf, 1_000))
+    made = Partition(await engine.create(AT, TOPIC_ID, settings()), LeaderLease(clock, lambda: inf, 1_000))
     lead(made, ME, OTHER)
     yield made
     await engine.close()
@@ -91,7 +95,7 @@ class Tree:
         self.asked += [change.in_sync for change in changes.values()]
         await self.outcome
 
-    async def _applied(self) -> None:
+    async def _applied(self, names: object) -> None:
         return
 
 
@@ -139,7 +143,7 @@ async def test_a_leader_past_its_lease_leads_on_when_it_is_followed_again() -> N
     """Else one late fetch while ZooKeeper is away would stop the partition until it is back."""
     clock = ManualClock(NOW_MS)
     engine = MemoryEngine(LogSettings(), Limits(), clock)
-    partition = Partition(await engine.create(AT, TOPIC_ID, settings()), Tenure(clock, lambda: -inf, 1_000))
+    partition = Partition(await engine.create(AT, TOPIC_ID, settings()), LeaderLease(clock, lambda: -inf, 1_000))
     lead(partition, ME, OTHER)
     with pytest.raises(ApiError) as refused:
         await send(partition, 0)
@@ -152,3 +156,71 @@ async def test_a_leader_past_its_lease_leads_on_when_it_is_followed_again() -> N
     partition.fetched_by(OTHER, Position(1, EPOCH), heard_at(clock.monotonic_ms()))
     assert await send(partition, 1) == 1
     await engine.close()
+
+
+async def test_an_append_whose_leader_is_replaced_is_not_said_to_be_missing(partition: Partition) -> None:
+    """The next leader may have it: a producer that is told NOT_LEADER may use its sequence numbers again."""
+    lead(partition, ME, OTHER)
+    offset = await send(partition, 0)
+    waiting = asyncio.create_task(partition.acknowledged(offset, partition.term))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    before = partition.term
+    partition.follow(OTHER, EPOCH + 1)
+    for late in (waiting, partition.acknowledged(offset, before)):
+        with pytest.raises(ApiError) as caught:
+            await late
+        assert caught.value.code is Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    with pytest.raises(ApiError) as caught:
+        await send(partition, 1)
+    assert caught.value.code is Code.NOT_LEADER_OR_FOLLOWER, "this one was not appended"
+    assert partition.log.end_offset == 1
+
+
+@pytest.fixture
+async def synced(tmp_path: Path) -> AsyncIterator[tuple[Partition, FaultyFiles]]:
+    """A partition that syncs every append, and its disk."""
+    (tmp_path / "data").mkdir()
+    files = FaultyFiles(tmp_path / "data")
+    engine = await open_engine(tmp_path / "data" / "logs", settings(flush_messages=1), files=files)
+    yield leading(engine.logs[AT], epoch=EPOCH), files
+    await engine.close()
+
+
+async def refusal_of(appending: Awaitable[object]) -> Code:
+    """The code with which a producer is answered."""
+    with pytest.raises((ApiError, StorageError)) as caught:
+        await appending
+    return code_of(caught.value)
+
+
+async def test_an_append_whose_leader_is_replaced_during_its_sync_is_not_said_to_be_missing(
+    synced: tuple[Partition, FaultyFiles],
+) -> None:
+    partition, files = synced
+    await send(partition, 0)  # the first append also makes the files of the log
+    syncing, go_on = threading.Event(), threading.Event()
+
+    def hold(what: str, path: Path) -> None:
+        if what == "sync":
+            syncing.set()
+            assert go_on.wait(30)
+
+    files.on_operation = hold
+    appending = asyncio.create_task(send(partition, 1))
+    assert await asyncio.to_thread(syncing.wait, 30)
+    partition.follow(OTHER, EPOCH + 1)
+    go_on.set()
+    assert await refusal_of(appending) is Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert partition.log.end_offset == 2
+    files.on_operation = None
+
+
+async def test_an_append_whose_sync_fails_is_not_said_to_be_missing(synced: tuple[Partition, FaultyFiles]) -> None:
+    """Followers may have fetched it, and one of them leads next."""
+    partition, files = synced
+    await send(partition, 0)  # the first append also makes the files of the log
+    files.fail_next_sync()
+    assert await refusal_of(send(partition, 1)) is Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert await refusal_of(send(partition, 2)) is Code.KAFKA_STORAGE_ERROR, "this one was not appended"
+    assert partition.log.end_offset == 2

@@ -14,8 +14,8 @@ from penstock.config.broker import Limits, LogSettings
 from penstock.errors import ApiError, Code
 from penstock.replication.partition import ALL_IN_SYNC, Partition
 from penstock.storage.contract import Slice
+from penstock.storage.faulty_files import FaultyFiles
 from penstock.storage.memory import MemoryEngine
-from penstock.storage.segmented.faulty import FaultyFiles
 from support.leading import leading
 from support.logs import ALL, AT, NOW_MS, TOPIC_ID, batch, content, open_engine, settings
 from support.transactions import shown, txn_batch
@@ -150,4 +150,14 @@ async def test_a_marker_counts_for_readers_only_when_it_is_as_safe_as_the_topic_
     files.on_operation = None
     assert (partition.last_stable_offset, len(committed.told)) == (2, 1)
     assert values(await partition.read(0, ALL, committed_only=True)) == []
+    await engine.close()
+
+
+async def test_a_partition_that_found_no_room_can_write_as_soon_as_there_is_some(tmp_path: Path) -> None:
+    """Nobody may append meanwhile: too few are in sync, or the topic is quiet."""
+    engine = await open_engine(tmp_path / "logs", settings())
+    log = engine.logs[AT]
+    log.disk_is_full = True
+    assert log.has_room()
+    assert leading(log).pair.can_write
     await engine.close()

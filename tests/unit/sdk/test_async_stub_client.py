@@ -10,8 +10,8 @@ import pytest
 
 import penstock
 import penstock.aio
-from penstock.sdk.names import view_of
-from penstock.sdk.receive.dedup import Dedup, MemoryStore
+from penstock.sdk.dedup.store import Dedup, MemoryStore
+from penstock.sdk.topic_names import retry_topic, view_of
 from penstock.testing import AsyncStubClient
 
 
@@ -29,7 +29,8 @@ def value(message: penstock.Message) -> bytes | None:
 
 
 async def test_nothing_is_handled_before_the_test_wants_it() -> None:
-    stub, got = AsyncStubClient(), []
+    stub = AsyncStubClient()
+    got: list[Any] = []
     stub.subscribe("orders", into(got, value), group="g")
     await stub.send("orders", "a")
     await asyncio.sleep(0)
@@ -39,7 +40,8 @@ async def test_nothing_is_handled_before_the_test_wants_it() -> None:
 
 
 async def test_retries_come_exactly_when_they_are_due() -> None:
-    stub, at = AsyncStubClient(), []
+    stub = AsyncStubClient()
+    at: list[int] = []
     begin_ms = stub.clock.now_ms()
 
     @stub.subscribe("orders", group="g", retries=penstock.Retries(first="10s", factor=3, cap="1m", attempts=5))
@@ -55,7 +57,8 @@ async def test_retries_come_exactly_when_they_are_due() -> None:
 
 
 async def test_a_delay_is_not_due_a_moment_too_early() -> None:
-    stub, got = AsyncStubClient(), []
+    stub = AsyncStubClient()
+    got: list[Any] = []
     stub.subscribe("orders", into(got, value), group="g")
     await stub.send("orders", "close", delay="30m")
     assert stub.pending("orders") == [(1_800_000, b"close")]
@@ -67,12 +70,13 @@ async def test_a_delay_is_not_due_a_moment_too_early() -> None:
 
 
 async def test_what_waits_is_listed_replaced_and_cancelled() -> None:
-    stub, got = AsyncStubClient(partitions=2), []
+    stub = AsyncStubClient(partitions=2)
+    got: list[Any] = []
     stub.subscribe("orders", into(got, value), group="g")
     await stub.send("orders", "cancelled", key="k", delay="1h", timer_id="one")
     await stub.send("orders", "replaced", key="k", delay="1h", timer_id="two")
     assert [each.timer_id for each in await stub.timers("orders")] == ["one", "two"]
-    await stub.cancel("orders", "one")
+    assert [each.partition for each in await stub.cancel("orders", "one")] == [0, 1]
     await stub.reschedule("orders", "two", "new", key="k", delay="2h")
     await stub.advance("1h")
     assert got == []
@@ -81,7 +85,8 @@ async def test_what_waits_is_listed_replaced_and_cancelled() -> None:
 
 
 async def test_what_a_handler_sends_is_handled_in_its_own_time() -> None:
-    stub, got = AsyncStubClient(), []
+    stub = AsyncStubClient()
+    got: list[Any] = []
 
     @stub.subscribe("orders", group="g")
     async def remind(message: penstock.Message) -> None:
@@ -95,7 +100,8 @@ async def test_what_a_handler_sends_is_handled_in_its_own_time() -> None:
 
 
 async def test_a_rate_spreads_messages_over_time() -> None:
-    stub, at = AsyncStubClient(), []
+    stub = AsyncStubClient()
+    at: list[int] = []
     begin_ms = stub.clock.now_ms()
     stub.subscribe("orders", into(at, lambda message: stub.clock.now_ms() - begin_ms), group="g", rate=10)
     for number in range(300):
@@ -108,7 +114,8 @@ async def test_a_rate_spreads_messages_over_time() -> None:
 
 
 async def test_an_id_is_handled_again_after_the_window() -> None:
-    stub, got = AsyncStubClient(), []
+    stub = AsyncStubClient()
+    got: list[Any] = []
     dedup = Dedup(MemoryStore(clock=stub.clock), window="24h")
     stub.subscribe("orders", into(got, value), group="g", dedup=dedup)
     for _ in range(2):
@@ -137,7 +144,9 @@ async def test_what_was_said_of_a_claimed_message_is_seen_to() -> None:
 
 
 async def test_members_of_one_group_share_the_partitions() -> None:
-    stub, first, second = AsyncStubClient(partitions=4), [], []
+    stub = AsyncStubClient(partitions=4)
+    first: list[int] = []
+    second: list[int] = []
     stub.subscribe("orders", into(first, lambda message: message.partition), group="g")
     stub.subscribe("orders", into(second, lambda message: message.partition), group="g")
     for partition in (0, 1, 2, 3):
@@ -147,7 +156,8 @@ async def test_members_of_one_group_share_the_partitions() -> None:
 
 
 async def test_a_stopped_client_handles_nothing_and_goes_on_where_it_was() -> None:
-    stub, got = AsyncStubClient(), []
+    stub = AsyncStubClient()
+    got: list[Any] = []
     stub.subscribe("orders", into(got, value), group="g")
     await stub.send("orders", "a")
     await stub.run()
@@ -161,7 +171,8 @@ async def test_a_stopped_client_handles_nothing_and_goes_on_where_it_was() -> No
 
 
 async def test_at_most_once_does_not_repeat_what_has_failed() -> None:
-    stub, got = AsyncStubClient(), []
+    stub = AsyncStubClient()
+    got: list[Any] = []
 
     @stub.subscribe("orders", group="g", delivery="at-most-once")
     async def fail(message: penstock.Message) -> None:
@@ -202,7 +213,8 @@ async def test_a_transaction_is_seen_whole_or_not_at_all() -> None:
 
 
 async def test_nothing_is_sent_to_a_view() -> None:
-    stub, got = AsyncStubClient(), []
+    stub = AsyncStubClient()
+    got: list[Any] = []
     stub.subscribe("orders", into(got, value), group="g", tags="checkout")
     await stub.send("orders", "a", tags=["checkout"])
     await stub.send("orders", "b")
@@ -242,7 +254,7 @@ async def test_counters_and_hooks_see_what_the_real_client_shows() -> None:
 
     await stub.send("orders", "x")
     await stub.advance("10s")
-    assert seen == ["sent orders", "sent g.retry", "retried after 5000", "handled 2"]
+    assert seen == ["sent orders", f"sent {retry_topic('g', 'orders')}", "retried after 5000", "handled 2"]
     assert stub.counters.sent == 2
 
 
@@ -267,3 +279,72 @@ def test_a_handler_that_is_no_coroutine_is_refused() -> None:
 async def test_a_time_that_is_none_is_refused(by: object) -> None:
     with pytest.raises(penstock.InvalidInputError, match="by"):
         await AsyncStubClient().advance(by)  # type: ignore[arg-type]
+
+
+async def test_a_failed_assertion_in_a_handler_fails_the_test() -> None:
+    stub = AsyncStubClient()
+
+    @stub.subscribe("orders", group="g", retries=penstock.Retries(first="1s"))
+    async def handle(message: penstock.Message) -> None:
+        assert message.attempt == 2, "not the first time"
+
+    await stub.send("orders", "x")
+    with pytest.raises(AssertionError, match="not the first time"):
+        await stub.run()
+    # Once: the message comes again, as with a cluster.
+    await stub.advance("10s")
+    assert [type(each.error) for each in stub.failures] == [AssertionError]
+
+
+async def test_what_handlers_raise_is_logged_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+    stub = AsyncStubClient()
+
+    @stub.subscribe("orders", group="g", retries=penstock.Retries(first="1s", attempts=2))
+    async def handle(message: penstock.Message) -> None:
+        raise ValueError(f"no {message.attempt}")
+
+    await stub.send("orders", "x")
+    await stub.advance("10s")
+    assert [(each.group, each.message.attempt, str(each.error)) for each in stub.failures] == [
+        ("g", 1, "no 1"),
+        ("g", 2, "no 2"),
+    ]
+    failed = [record for record in caplog.records if "failed on orders-0 offset 0" in record.getMessage()]
+    assert [record.exc_info is not None for record in failed] == [True, False]
+
+
+@pytest.mark.parametrize("raises", [Exception, (KeyError, ValueError)])
+async def test_a_test_may_want_to_see_other_errors_too(raises: Any) -> None:
+    stub = AsyncStubClient(raises=raises)
+
+    @stub.subscribe("orders", group="g")
+    async def handle(message: penstock.Message) -> None:
+        raise ValueError("a bug")
+
+    await stub.send("orders", "x")
+    with pytest.raises(ValueError, match="a bug"):
+        await stub.run()
+
+
+async def test_a_test_may_want_to_see_no_error() -> None:
+    stub = AsyncStubClient(raises=())
+
+    @stub.subscribe("orders", group="g")
+    async def handle(message: penstock.Message) -> None:
+        raise AssertionError("as everywhere")
+
+    await stub.send("orders", "x")
+    await stub.run()
+    assert len(stub.failures) == 1
+
+
+async def test_what_ends_a_test_ends_it_in_a_handler_too() -> None:
+    stub = AsyncStubClient()
+
+    @stub.subscribe("orders", group="g")
+    async def handle(message: penstock.Message) -> None:
+        pytest.fail("never to be called")
+
+    await stub.send("orders", "x")
+    with pytest.raises(pytest.fail.Exception, match="never to be called"):
+        await stub.run()

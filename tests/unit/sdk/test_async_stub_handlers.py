@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,8 @@ FOREVER_S = 60
 
 
 def test_subscriptions_are_made_before_there_is_a_loop_and_work_on_one_after_the_other() -> None:
-    stub, got = AsyncStubClient(), []
+    stub = AsyncStubClient()
+    got: list[Any] = []
 
     @stub.subscribe("orders", group="g")
     async def handle(message: penstock.Message) -> None:
@@ -104,7 +106,8 @@ async def test_time_stands_still_while_a_handler_waits_for_something_else() -> N
 
 
 async def test_a_handler_that_lets_its_deadline_pass_is_cancelled_and_its_message_comes_again() -> None:
-    stub, seen = AsyncStubClient(), []
+    stub = AsyncStubClient()
+    seen: list[str | None] = []
 
     @stub.subscribe("orders", group="g", deadline="5m", retries=penstock.Retries(first="1m"))
     async def handle(message: penstock.Message) -> None:
@@ -187,7 +190,8 @@ async def test_requests_that_are_made_at_once_get_their_own_answers() -> None:
 
 
 async def test_a_handler_may_ask_and_its_own_tasks_may_too() -> None:
-    stub, got = AsyncStubClient(), []
+    stub = AsyncStubClient()
+    got: list[Any] = []
 
     @stub.subscribe("orders", group="g")
     async def order(message: penstock.Message) -> None:

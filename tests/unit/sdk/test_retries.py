@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.sdk.errors import InvalidInputError
-from penstock.sdk.message import Acknowledged, Again, Rejected
-from penstock.sdk.receive.forwarding import Dead, Done, Later, fate_of
+from penstock.sdk.message import Acknowledged, Failed, Rejected
+from penstock.sdk.receive.disposition import Completed, DeadLettered, Retry, disposition_of
 from penstock.sdk.receive.retries import Retries
 
 
@@ -55,25 +55,29 @@ def test_what_cannot_be_used_is_named(wrong: dict[str, object], named: str) -> N
 
 
 def test_an_acknowledged_message_is_done() -> None:
-    assert fate_of(Acknowledged(), 3, Retries(), middle) == Done()
+    assert disposition_of(Acknowledged(), 3, Retries(), middle) == Completed()
 
 
 def test_a_failure_comes_again_after_the_delay_of_its_number() -> None:
     retries = Retries(first="1s", factor=2, attempts=8)
-    assert fate_of(Again("ValueError: no"), 2, retries, middle) == Later(3, "ValueError: no", 4000)
+    assert disposition_of(Failed("ValueError: no"), 2, retries, middle) == Retry(3, "ValueError: no", 4000)
 
 
 def test_the_last_attempt_ends_in_a_dead_letter_even_if_a_retry_was_asked_for() -> None:
-    assert fate_of(Again("no", after_ms=5, is_asked_for=True), 2, Retries(attempts=3), middle) == Dead(3, "no")
+    assert disposition_of(Failed("no", after_ms=5, is_requested=True), 2, Retries(attempts=3), middle) == DeadLettered(
+        3, "no"
+    )
 
 
 def test_a_time_that_was_asked_for_is_kept() -> None:
-    assert fate_of(Again("later", after_ms=77), 0, Retries(), middle) == Later(1, "later", 77)
+    assert disposition_of(Failed("later", after_ms=77), 0, Retries(), middle) == Retry(1, "later", 77)
 
 
 def test_what_could_not_be_tried_has_lost_no_attempt() -> None:
-    assert fate_of(Again("busy", after_ms=9, counts=False), 7, Retries(attempts=8), middle) == Later(7, "busy", 9)
+    assert disposition_of(Failed("busy", after_ms=9, counts_as_attempt=False), 7, Retries(attempts=8), middle) == Retry(
+        7, "busy", 9
+    )
 
 
 def test_a_rejected_message_is_a_dead_letter_at_once() -> None:
-    assert fate_of(Rejected("no such customer"), 0, Retries(), middle) == Dead(1, "no such customer")
+    assert disposition_of(Rejected("no such customer"), 0, Retries(), middle) == DeadLettered(1, "no such customer")

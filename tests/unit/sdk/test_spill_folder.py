@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.sdk.errors import BufferFullError, SpillError
 from penstock.sdk.ports import Outgoing
-from penstock.sdk.send.spill_entries import Entry, encoded, entries_in
+from penstock.sdk.send.spill_entries import SpilledMessage, encoded, entries_in
 from penstock.sdk.send.spill_folder import SpillFolder
 
 MANY = 1 << 30
@@ -38,7 +38,7 @@ def filled(folder: Path, count: int, segment_bytes: int = MANY) -> SpillFolder:
     return spill
 
 
-def values(entries: list[Entry]) -> list[int]:
+def values(entries: list[SpilledMessage]) -> list[int]:
     return [int(entry.outgoing.value or b"") for entry in entries]
 
 
@@ -51,22 +51,22 @@ def all_of(spill: SpillFolder) -> list[int]:
 
 @given(st.lists(outgoings, max_size=5))
 def test_entries_come_back_as_they_were(messages: list[Outgoing]) -> None:
-    entries = [Entry(number, each) for number, each in enumerate(messages)]
+    entries = [SpilledMessage(number, each) for number, each in enumerate(messages)]
     raw = b"".join(map(encoded, entries))
     assert [entry for entry, _ in entries_in(raw)] == entries
 
 
 @given(outgoings, st.data())
 def test_a_flipped_byte_is_noticed(outgoing: Outgoing, data: st.DataObject) -> None:
-    raw = bytearray(encoded(Entry(1, outgoing)))
+    raw = bytearray(encoded(SpilledMessage(1, outgoing)))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     assert list(entries_in(bytes(raw))) == []
 
 
 @given(outgoings, st.data())
 def test_half_an_entry_is_none(outgoing: Outgoing, data: st.DataObject) -> None:
-    whole = encoded(Entry(1, outgoing))
-    cut = encoded(Entry(2, outgoing))[: data.draw(st.integers(0, len(whole) - 1))]
+    whole = encoded(SpilledMessage(1, outgoing))
+    cut = encoded(SpilledMessage(2, outgoing))[: data.draw(st.integers(0, len(whole) - 1))]
     assert [entry.number for entry, _ in entries_in(whole + cut)] == [1]
 
 
@@ -120,7 +120,7 @@ def test_files_go_when_everything_in_them_was_sent(tmp_path: Path) -> None:
 
 
 def test_a_bound_holds_and_is_free_again_when_something_was_sent(tmp_path: Path) -> None:
-    size = len(encoded(Entry(0, message(0))))
+    size = len(encoded(SpilledMessage(0, message(0))))
     spill = SpillFolder(tmp_path, 3 * size, segment_bytes=1)
     for number in range(3):
         spill.append(message(number))
@@ -161,7 +161,7 @@ def test_a_first_entry_that_was_never_whole_leaves_nothing(tmp_path: Path) -> No
 def test_damage_in_the_middle_is_kept_aside_and_what_is_behind_it_is_sent(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    size = len(encoded(Entry(0, message(0))))
+    size = len(encoded(SpilledMessage(0, message(0))))
     filled(tmp_path, 9, segment_bytes=3 * size).close()
     first, middle, last = sorted(tmp_path.glob("*.spill"))
     raw = bytearray(middle.read_bytes())
@@ -169,7 +169,7 @@ def test_damage_in_the_middle_is_kept_aside_and_what_is_behind_it_is_sent(
     middle.write_bytes(raw)
     spill = SpillFolder(tmp_path, MANY)
     assert all_of(spill) == [0, 1, 2, 3, 6, 7, 8]
-    assert "a spill file is damaged" in caplog.text
+    assert f"spill file {middle} is damaged" in caplog.text
     assert middle.with_suffix(".damaged").read_bytes() == raw
     spill.sent(spill.end)
     assert spill.waiting == 0

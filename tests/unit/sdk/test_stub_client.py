@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import penstock
-from penstock.sdk.names import view_of
-from penstock.sdk.receive.dedup import Dedup, MemoryStore
+from penstock.sdk.dedup.store import Dedup, MemoryStore
+from penstock.sdk.topic_names import retry_topic, view_of
 from penstock.testing import StubClient
 
 
@@ -22,11 +23,11 @@ def test_nothing_is_handled_before_the_test_wants_it() -> None:
     assert got == [b"a"]
 
 
-def test_a_new_group_begins_with_what_comes_after_it_has_subscribed() -> None:
+def test_a_new_group_begins_with_what_is_there_or_with_what_comes_after_it_has_subscribed() -> None:
     stub, late, all_of_it = StubClient(), [], []
     stub.send("orders", "before")
-    stub.subscribe("orders", lambda message: late.append(message.value), group="late")
-    stub.subscribe("orders", lambda message: all_of_it.append(message.value), group="all", from_beginning=True)
+    stub.subscribe("orders", lambda message: late.append(message.value), group="late", from_beginning=False)
+    stub.subscribe("orders", lambda message: all_of_it.append(message.value), group="all")
     stub.send("orders", "after")
     stub.run()
     assert (late, all_of_it) == ([b"after"], [b"before", b"after"])
@@ -187,7 +188,7 @@ def test_counters_and_hooks_see_what_the_real_client_shows() -> None:
 
     stub.send("orders", "x")
     stub.advance("10s")
-    assert seen == ["sent orders", "sent g.retry", "retried after 5000", "handled 2"]
+    assert seen == ["sent orders", f"sent {retry_topic('g', 'orders')}", "retried after 5000", "handled 2"]
     assert stub.counters.sent == 2
 
 
@@ -223,3 +224,72 @@ def test_a_client_can_be_used_where_a_client_is_wanted() -> None:
 def test_a_time_that_is_none_is_refused(by: object) -> None:
     with pytest.raises(penstock.InvalidInputError, match="by"):
         StubClient().advance(by)  # type: ignore[arg-type]
+
+
+def test_a_failed_assertion_in_a_handler_fails_the_test() -> None:
+    stub = StubClient()
+
+    @stub.subscribe("orders", group="g", retries=penstock.Retries(first="1s"))
+    def handle(message: penstock.Message) -> None:
+        assert message.attempt == 2, "not the first time"
+
+    stub.send("orders", "x")
+    with pytest.raises(AssertionError, match="not the first time"):
+        stub.run()
+    # Once: the message comes again, as with a cluster.
+    stub.advance("10s")
+    assert [type(each.error) for each in stub.failures] == [AssertionError]
+
+
+def test_what_handlers_raise_is_logged_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+    stub = StubClient()
+
+    @stub.subscribe("orders", group="g", retries=penstock.Retries(first="1s", attempts=2))
+    def handle(message: penstock.Message) -> None:
+        raise ValueError(f"no {message.attempt}")
+
+    stub.send("orders", "x")
+    stub.advance("10s")
+    assert [(each.group, each.message.attempt, str(each.error)) for each in stub.failures] == [
+        ("g", 1, "no 1"),
+        ("g", 2, "no 2"),
+    ]
+    failed = [record for record in caplog.records if "failed on orders-0 offset 0" in record.getMessage()]
+    assert [record.exc_info is not None for record in failed] == [True, False]
+
+
+@pytest.mark.parametrize("raises", [Exception, (KeyError, ValueError)])
+def test_a_test_may_want_to_see_other_errors_too(raises: Any) -> None:
+    stub = StubClient(raises=raises)
+
+    @stub.subscribe("orders", group="g")
+    def handle(message: penstock.Message) -> None:
+        raise ValueError("a bug")
+
+    stub.send("orders", "x")
+    with pytest.raises(ValueError, match="a bug"):
+        stub.run()
+
+
+def test_a_test_may_want_to_see_no_error() -> None:
+    stub = StubClient(raises=())
+
+    @stub.subscribe("orders", group="g")
+    def handle(message: penstock.Message) -> None:
+        raise AssertionError("as everywhere")
+
+    stub.send("orders", "x")
+    stub.run()
+    assert len(stub.failures) == 1
+
+
+def test_what_ends_a_test_ends_it_in_a_handler_too() -> None:
+    stub = StubClient()
+
+    @stub.subscribe("orders", group="g")
+    def handle(message: penstock.Message) -> None:
+        pytest.fail("never to be called")
+
+    stub.send("orders", "x")
+    with pytest.raises(pytest.fail.Exception, match="never to be called"):
+        stub.run()

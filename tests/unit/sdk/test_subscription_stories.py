@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from penstock.sdk.errors import SendError, SettledError, TransactionError
+from penstock.sdk.dedup.store import ClaimedElsewhere, ClaimResult, Dedup, MemoryStore
+from penstock.sdk.errors import SendError, SettledError, TopicError, TransactionError
 from penstock.sdk.headers import value_of
 from penstock.sdk.message import Message
-from penstock.sdk.receive.dedup import Busy, Dedup, MemoryStore, Outcome
-from penstock.sdk.receive.pace import PAUSE_AFTER_MS
-from penstock.sdk.receive.runners import drive
-from support.subscription_story import Story, place
+from penstock.sdk.ports import Headers
+from penstock.sdk.receive.flow_control import PAUSE_AFTER_MS
+from penstock.sdk.receive.handler_runners import drive
+from penstock.sdk.receive.topic_layout import RetryTopic, TopicLayout
+from support.subscription_story import Story, tp
 
 AWAY = SendError("nobody is there", is_retriable=True)
 REFUSED = SendError("too large")
@@ -31,8 +34,8 @@ def test_the_original_is_acknowledged_only_when_its_retry_is_durable() -> None:
     story.comes(b"a", b"b")
     story.play()
     assert story.committable() == 0
-    retry = story.outbox.answer()
-    assert (retry.topic, value_of(retry.headers, "penstock-delay")) == ("g.retry", b"1000")
+    retry = story.producer.answer()
+    assert (retry.topic, value_of(retry.headers, "penstock-delay")) == ("g.orders.retry", b"1000")
     story.step()
     assert story.committable() == 2
     assert story.hooks.retried_after == [1000]
@@ -43,11 +46,11 @@ def test_a_retry_that_could_not_be_sent_is_sent_again_and_nothing_is_acknowledge
     story.comes(b"a")
     story.play()
     for _ in range(3):
-        story.outbox.answer(AWAY)
-        assert not story.outbox.sent
+        story.producer.answer(AWAY)
+        assert not story.producer.sent
         story.passes(1000)
     assert story.committable() == 0
-    story.outbox.answer()
+    story.producer.answer()
     story.step()
     assert story.committable() == 1
 
@@ -57,11 +60,11 @@ def test_a_retry_that_is_refused_again_and_again_is_a_dead_letter() -> None:
     story.comes(b"a")
     story.play()
     for _ in range(2):
-        story.outbox.answer(REFUSED)
+        story.producer.answer(REFUSED)
         story.passes(1000)
-    assert story.outbox.sent[0][0].topic == "g.retry"
-    story.outbox.answer(REFUSED)
-    assert story.outbox.answer().topic == "g.dead"
+    assert story.producer.sent[0][0].topic == "g.orders.retry"
+    story.producer.answer(REFUSED)
+    assert story.producer.answer().topic == "g.dead"
     story.step()
     assert story.committable() == 1
     assert story.hooks.dead == ["ValueError: no 1"]
@@ -72,10 +75,10 @@ def test_a_dead_letter_that_is_refused_is_never_given_up() -> None:
     story.comes(b"a")
     story.play()
     for _ in range(3):
-        story.outbox.answer(REFUSED)
+        story.producer.answer(REFUSED)
         story.passes(1000)
     assert story.committable() == 0
-    story.outbox.answer()
+    story.producer.answer()
     story.step()
     assert story.committable() == 1
 
@@ -99,7 +102,7 @@ def test_what_nobody_is_given_is_committed_with_what_was_before_it() -> None:
     story.play()
     assert story.committable() == 8
     # A marker, or aborted records, lie behind.
-    story.inbox.positions[place(0)] = 12
+    story.consumer.positions[tp(0)] = 12
     story.step()
     assert story.committable() == 12
 
@@ -108,7 +111,7 @@ def test_a_result_of_a_partition_that_was_lost_is_dropped_without_harm() -> None
     said: list[str] = []
 
     def handle(message: Message) -> None:
-        story.subscription.lost([place(0)])
+        story.subscription.lost([tp(0)])
         message.ack()
         said.append("nothing was raised")
 
@@ -117,18 +120,18 @@ def test_a_result_of_a_partition_that_was_lost_is_dropped_without_harm() -> None
     story.play()
     assert said == ["nothing was raised"]
     assert story.committable() == 0
-    assert story.subscription.in_hand == 0
+    assert story.subscription.in_flight == 0
 
 
 def test_a_failure_in_a_partition_that_was_lost_is_not_sent_on() -> None:
     def handle(message: Message) -> None:
-        story.subscription.lost([place(0)])
+        story.subscription.lost([tp(0)])
         raise ValueError("somebody else gets it")
 
     story = Story(handle)
     story.comes(b"a")
     story.play()
-    assert not story.outbox.sent
+    assert not story.producer.sent
 
 
 def test_a_revoked_partition_commits_what_is_settled_and_drops_what_waits() -> None:
@@ -139,12 +142,12 @@ def test_a_revoked_partition_commits_what_is_settled_and_drops_what_waits() -> N
     story.step()
     # The first is done, then the partition is taken away.
     steps = story.runner.waiting.popleft()
-    story.inbox.events.append(lambda: story.subscription.revoked([place(0)]))
+    story.consumer.events.append(lambda: story.subscription.revoked([tp(0)]))
     drive(steps)
     story.runner.waiting.clear()
     story.step()
     assert story.committable() == 1
-    assert story.subscription.places == {place(1)}
+    assert story.subscription.topic_partitions == {tp(1)}
     assert handled == [b"a"]
 
 
@@ -152,9 +155,9 @@ def test_a_partition_that_comes_back_begins_anew() -> None:
     story = Story(lambda message: None)
     story.comes(b"a", b"b")
     story.play()
-    story.subscription.lost([place(0)])
-    story.subscription.assigned([place(0)])
-    story.inbox.positions.clear()
+    story.subscription.lost([tp(0)])
+    story.subscription.assigned([tp(0)])
+    story.consumer.positions.clear()
     story.comes(b"b", first=1)
     story.play()
     assert story.committable() == 2
@@ -183,7 +186,7 @@ def test_an_explicit_retry_keeps_its_time_and_a_second_verb_is_refused() -> None
     story = Story(handle)
     story.comes(b"a")
     story.play()
-    retry = story.outbox.answer()
+    retry = story.producer.answer()
     assert value_of(retry.headers, "penstock-delay") == b"7000"
     assert len(refused) == 1
 
@@ -201,10 +204,10 @@ def test_silence_past_the_deadline_is_a_failure_and_what_is_said_later_does_not_
     story = Story(handle, deadline="5s")
     story.comes(b"a")
     story.play()
-    retry = story.outbox.answer()
+    retry = story.producer.answer()
     assert late == [True]
     assert value_of(retry.headers, "penstock-error") == b"DeadlineError: not settled within 5 s"
-    assert not story.outbox.sent
+    assert not story.producer.sent
 
 
 def test_an_extended_deadline_counts_from_when_it_was_extended() -> None:
@@ -217,27 +220,27 @@ def test_an_extended_deadline_counts_from_when_it_was_extended() -> None:
     story = Story(handle, deadline="5s")
     story.comes(b"a")
     story.play()
-    assert not story.outbox.sent
+    assert not story.producer.sent
     assert story.committable() == 1
 
 
-def test_enough_in_hand_pauses_everything_and_half_of_it_done_resumes() -> None:
+def test_a_full_subscription_pauses_everything_and_resumes_when_half_is_done() -> None:
     story = Story(lambda message: None, in_flight=4, concurrency=1)
     story.comes(*(b"%d" % number for number in range(10)))
     story.step()
-    assert story.subscription.in_hand == 4
+    assert story.subscription.in_flight == 4
     story.clock.advance(1)
     story.step()
     story.clock.advance(PAUSE_AFTER_MS)
     story.step()
-    assert story.inbox.paused == {place(0)}
+    assert story.consumer.paused == {tp(0)}
     # A partition that comes now is paused too.
-    story.subscription.assigned([place(1)])
+    story.subscription.assigned([tp(1)])
     story.step()
-    assert story.inbox.paused == {place(0), place(1)}
+    assert story.consumer.paused == {tp(0), tp(1)}
     story.runner.run()
     story.step()
-    assert not story.inbox.paused
+    assert not story.consumer.paused
     story.play(6)
     assert story.committable() == 10
 
@@ -250,12 +253,12 @@ def test_a_partition_that_was_paused_when_it_was_lost_is_resumed_when_it_comes_b
     story.step()
     story.clock.advance(PAUSE_AFTER_MS)
     story.step()
-    assert story.inbox.paused == {place(0)}
-    story.subscription.lost([place(0)])
-    story.subscription.assigned([place(0)])
+    assert story.consumer.paused == {tp(0)}
+    story.subscription.lost([tp(0)])
+    story.subscription.assigned([tp(0)])
     story.runner.waiting.clear()
     story.step()
-    assert not story.inbox.paused
+    assert not story.consumer.paused
 
 
 def test_a_key_waits_for_its_failed_message_here() -> None:
@@ -278,7 +281,7 @@ def test_a_key_waits_for_its_failed_message_here() -> None:
     story.passes(1)
     story.play()
     assert handled[2:] == [(b"a1", 2), (b"a2", 1)]
-    assert not story.outbox.sent
+    assert not story.producer.sent
     assert story.committable() == 3
 
 
@@ -288,12 +291,12 @@ def test_at_most_once_hands_out_nothing_before_its_commit_was_answered() -> None
     story.comes(b"a", b"b")
     story.play()
     assert handled == []
-    ((positions, done),) = story.inbox.commits
-    assert positions == {place(0): 2}
-    story.inbox.commits.clear()
+    ((positions, done),) = story.consumer.commits
+    assert positions == {tp(0): 2}
+    story.consumer.commits.clear()
     done(False)
     story.passes(1000)
-    ((_, done),) = story.inbox.commits
+    ((_, done),) = story.consumer.commits
     done(True)
     story.play()
     assert handled == [b"a", b"b"]
@@ -304,14 +307,14 @@ def test_at_most_once_does_not_commit_for_a_partition_that_is_gone() -> None:
     story = Story(lambda message: handled.append(message.value), delivery="at-most-once")
     story.comes(b"a")
     story.play()
-    ((_, done),) = story.inbox.commits
-    story.inbox.commits.clear()
-    story.subscription.lost([place(0)])
+    ((_, done),) = story.consumer.commits
+    story.consumer.commits.clear()
+    story.subscription.lost([tp(0)])
     done(False)
     story.passes(1000)
-    assert not story.inbox.commits
+    assert not story.consumer.commits
     assert handled == []
-    assert story.subscription.in_hand == 0
+    assert story.subscription.in_flight == 0
 
 
 def test_a_round_commits_what_was_sent_and_all_offsets_together() -> None:
@@ -323,10 +326,10 @@ def test_a_round_commits_what_was_sent_and_all_offsets_together() -> None:
     story = Story(handle, delivery="exactly-once", concurrency=2)
     story.comes(b"a", b"bad", b"c")
     story.play()
-    ((outgoing, positions),) = story.transactor.committed
-    assert [(each.topic, each.value) for each in outgoing] == [("out", b"a"), ("g.retry", b"bad"), ("out", b"c")]
-    assert positions == {place(0): 3}
-    assert not story.outbox.sent
+    ((outgoing, positions),) = story.committer.committed
+    assert [(each.topic, each.value) for each in outgoing] == [("out", b"a"), ("g.orders.retry", b"bad"), ("out", b"c")]
+    assert positions == {tp(0): 3}
+    assert not story.producer.sent
 
 
 def test_what_comes_during_a_round_waits_for_the_next() -> None:
@@ -338,37 +341,37 @@ def test_what_comes_during_a_round_waits_for_the_next() -> None:
     story.step()
     assert len(story.runner.waiting) == 1
     story.play()
-    assert [positions for _, positions in story.transactor.committed] == [{place(0): 1}, {place(0): 2}]
+    assert [positions for _, positions in story.committer.committed] == [{tp(0): 1}, {tp(0): 2}]
 
 
 def test_a_transaction_that_fails_goes_back_to_what_is_committed() -> None:
     handled: list[bytes | None] = []
     story = Story(lambda message: handled.append(message.value), delivery="exactly-once")
-    story.transactor.failures.append(TransactionError("fenced"))
-    story.inbox.can_rewind = False
+    story.committer.failures.append(TransactionError("fenced"))
+    story.consumer.can_rewind = False
     story.comes(b"a", b"b")
     story.play()
     story.passes(500)
-    assert story.inbox.rewinds == 1
-    story.inbox.can_rewind = True
+    assert story.consumer.rewinds == 1
+    story.consumer.can_rewind = True
     story.step()
-    assert story.inbox.rewinds == 2
-    assert story.subscription.in_hand == 0
-    story.inbox.positions.clear()
+    assert story.consumer.rewinds == 2
+    assert story.subscription.in_flight == 0
+    story.consumer.positions.clear()
     story.comes(b"a", b"b", first=0)
     story.play()
     assert handled == [b"a", b"b", b"a", b"b"]
-    assert [positions for _, positions in story.transactor.committed] == [{place(0): 2}]
+    assert [positions for _, positions in story.committer.committed] == [{tp(0): 2}]
 
 
 def test_of_a_refused_transaction_only_the_one_to_blame_is_a_dead_letter() -> None:
     story = Story(lambda message: message.transaction.send("out", message.value), delivery="exactly-once")
-    story.transactor.refuse(1)
+    story.committer.refuse(1)
     story.comes(b"a", b"b", b"c")
     story.play()
-    ((outgoing, positions),) = story.transactor.committed
+    ((outgoing, positions),) = story.committer.committed
     assert [(each.topic, each.value) for each in outgoing] == [("out", b"a"), ("g.dead", b"b"), ("out", b"c")]
-    assert positions == {place(0): 3}
+    assert positions == {tp(0): 3}
 
 
 def test_a_partition_lost_in_the_middle_of_a_round_is_left_out_of_its_transaction() -> None:
@@ -381,11 +384,11 @@ def test_a_partition_lost_in_the_middle_of_a_round_is_left_out_of_its_transactio
     story.comes(b"a")
     story.comes(b"x", partition=1)
     story.step()
-    story.subscription.lost([place(1)])
+    story.subscription.lost([tp(1)])
     story.play()
-    ((outgoing, positions),) = story.transactor.committed
+    ((outgoing, positions),) = story.committer.committed
     assert [each.value for each in outgoing] == [b"a"]
-    assert positions == {place(0): 1}
+    assert positions == {tp(0): 1}
 
 
 def test_an_id_that_is_done_is_acknowledged_without_its_handler() -> None:
@@ -402,10 +405,10 @@ def test_an_id_that_is_done_is_acknowledged_without_its_handler() -> None:
 def test_an_id_that_is_busy_comes_again_as_later_as_it_has_been_busy() -> None:
     store = MemoryStore()
     story = Story(lambda message: None, dedup=Dedup(store), deadline="55s")
-    assert store.claim("g", "1", "another", 48_000) is Outcome.CLAIMED
+    assert store.claim("g", "1", "another", 48_000) is ClaimResult.CLAIMED
     story.comes(b"a", headers=(("penstock-biz-id", b"1"),))
     story.play()
-    retry = story.outbox.answer()
+    retry = story.producer.answer()
     assert value_of(retry.headers, "penstock-attempt") == b"0"
     delay_ms = int(value_of(retry.headers, "penstock-delay") or b"")
     assert 12_000 <= delay_ms < 13_000
@@ -416,31 +419,31 @@ def test_a_failed_id_is_free_again() -> None:
     story = Story(failing(b"a"), dedup=Dedup(store))
     story.comes(b"a", headers=(("penstock-biz-id", b"1"),))
     story.play()
-    assert store.claim("g", "1", "another", 1000) is Outcome.CLAIMED
+    assert store.claim("g", "1", "another", 1000) is ClaimResult.CLAIMED
 
 
 def test_work_done_after_the_partition_was_lost_is_still_marked_as_done() -> None:
     store = MemoryStore()
 
     def handle(message: Message) -> None:
-        story.subscription.lost([place(0)])
+        story.subscription.lost([tp(0)])
 
     story = Story(handle, dedup=Dedup(store))
     story.comes(b"a", headers=(("penstock-biz-id", b"1"),))
     story.play()
-    assert store.claim("g", "1", "the next owner", 1000) is Outcome.DONE
+    assert store.claim("g", "1", "the next owner", 1000) is ClaimResult.DONE
 
 
 def test_a_store_that_is_away_costs_no_attempt() -> None:
     class Away(MemoryStore):
-        def claim(self, group: str, biz_id: str, token: str, lease_ms: int) -> Outcome | Busy:
+        def claim(self, group: str, biz_id: str, token: str, lease_ms: int) -> ClaimResult | ClaimedElsewhere:
             raise ConnectionError("no route to the store")
 
     handled: list[bytes | None] = []
     story = Story(lambda message: handled.append(message.value), dedup=Dedup(Away()))
     story.comes(b"a", headers=(("penstock-biz-id", b"1"),))
     story.play()
-    retry = story.outbox.answer()
+    retry = story.producer.answer()
     assert handled == []
     assert value_of(retry.headers, "penstock-attempt") == b"0"
     assert b"no route to the store" in (value_of(retry.headers, "penstock-error") or b"")
@@ -459,7 +462,21 @@ def test_a_stop_calls_no_more_handlers_and_is_over_when_what_runs_is_done() -> N
     assert story.subscription.is_over()
     assert story.committable() == 1
     story.subscription.leave()
-    assert story.inbox.is_closed
+    assert story.consumer.is_closed
+
+
+def test_what_comes_in_the_moment_of_a_stop_is_left_to_others() -> None:
+    handled: list[bytes | None] = []
+    story = Story(lambda message: handled.append(message.value))
+    story.comes(b"a", b"b")
+    story.play()
+    story.comes(b"c", b"d")
+    # Another thread stops the subscription while it waits for messages.
+    story.consumer.events.append(lambda: story.subscription.ask_to_stop(30))
+    story.play()
+    assert handled == [b"a", b"b"]
+    assert story.subscription.is_over()
+    assert story.committable() == 2
 
 
 def test_a_stop_waits_for_retries_on_their_way_and_not_longer_than_its_grace() -> None:
@@ -475,6 +492,77 @@ def test_a_stop_waits_for_retries_on_their_way_and_not_longer_than_its_grace() -
 
 def test_the_subscription_reads_its_retries_beside_its_topics() -> None:
     story = Story(lambda message: None)
-    assert story.inbox.topics == ["orders", "g.retry"]
-    assert story.inbox.from_end == ["orders"]
-    assert Story(lambda message: None, from_beginning=True).inbox.from_end == []
+    assert story.consumer.topics == ["orders", "g.orders.retry"]
+    assert story.consumer.from_end == []
+    assert Story(lambda message: None, from_beginning=False).consumer.from_end == ["orders"]
+    assert Story(lambda message: None, from_beginning=True).consumer.from_end == []
+
+
+# Retries that version 0.1 has left in the topic that all subscriptions of a group shared.
+
+SHARED = TopicLayout(
+    {"orders": RetryTopic("g.orders.retry", 1)}, "g.dead", dead_partitions=1, shared_retry=RetryTopic("g.retry", 1)
+)
+
+
+def left_behind(origin: str, failures: int = 1) -> Headers:
+    return (("penstock-attempt", b"%d" % failures), ("penstock-origin", f"{origin}/0/7/1000".encode()))
+
+
+def test_a_retry_of_another_topic_moves_to_that_topics_retries_and_counts_as_read_once_it_is_there() -> None:
+    handled: list[bytes | None] = []
+    story = Story(lambda message: handled.append(message.value), layout=SHARED)
+    assert story.consumer.topics == ["orders", "g.orders.retry", "g.retry"]
+    story.subscription.assigned([tp(0, "g.retry")])
+    story.comes(b"theirs", topic="g.retry", headers=left_behind("refunds"))
+    story.comes(b"ours", topic="g.retry", headers=left_behind("orders"))
+    story.play()
+    assert handled == [b"ours"]
+    assert story.consumer.settled_at.get(tp(0, "g.retry")) in (None, 0)
+    moved = story.producer.answer()
+    assert (moved.topic, moved.value) == ("g.refunds.retry", b"theirs")
+    assert moved.headers == left_behind("refunds")
+    story.play()
+    assert story.consumer.settled_at[tp(0, "g.retry")] == 2
+
+
+def test_a_retry_of_another_topic_moves_inside_the_transaction_of_its_round() -> None:
+    handled: list[bytes | None] = []
+    story = Story(lambda message: handled.append(message.value), layout=SHARED, delivery="exactly-once")
+    story.subscription.assigned([tp(0, "g.retry")])
+    story.comes(b"theirs", topic="g.retry", headers=left_behind("refunds"))
+    story.play()
+    ((outgoing, positions),) = story.committer.committed
+    assert [(each.topic, each.value) for each in outgoing] == [("g.refunds.retry", b"theirs")]
+    assert positions == {tp(0, "g.retry"): 1}
+    assert handled == []
+
+
+@pytest.mark.parametrize("options", [{"delivery": "at-most-once"}, {"ordered": True}, {"batch": 10}])
+def test_a_retry_of_another_topic_is_handled_in_no_other_mode_either(options: dict[str, Any]) -> None:
+    handled: list[Any] = []
+    story = Story(handled.append, layout=SHARED, **options)
+    story.subscription.assigned([tp(0, "g.retry")])
+    story.comes(b"theirs", topic="g.retry", headers=left_behind("refunds"), key=b"k")
+    story.play()
+    for _, done in story.consumer.commits:
+        done(True)
+    story.play()
+    assert handled == []
+    assert story.producer.answer().topic == "g.refunds.retry"
+
+
+def test_a_retry_that_cannot_be_moved_now_waits_and_loses_no_attempt() -> None:
+    class Away(Story):
+        def retry_topic(self, group: str, topic: str) -> RetryTopic:
+            raise TopicError("no broker answers")
+
+    story = Away(lambda message: None, layout=SHARED)
+    story.subscription.assigned([tp(0, "g.retry")])
+    story.comes(b"theirs", topic="g.retry", headers=left_behind("refunds", 2))
+    story.play()
+    outgoing = story.producer.answer()
+    assert outgoing.topic == "g.retry"
+    assert value_of(outgoing.headers, "penstock-delay") == b"2000"
+    assert value_of(outgoing.headers, "penstock-attempt") == b"2"
+    assert value_of(outgoing.headers, "penstock-origin") == b"refunds/0/7/1000"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.segmented.checkpoint import Checkpoint, LogPoint, decode, encode, load, save
-from penstock.storage.segmented.files import Files
+from penstock.storage.files import Files
+from penstock.storage.segmented.recovery.checkpoint import Checkpoint, LogPoint, decode, encode, load, save
 
 SAMPLE = Checkpoint(True, {"orders-0": LogPoint(1, 5, 9, 7), "orders-1": LogPoint(0, 0, 0)})
 

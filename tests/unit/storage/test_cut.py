@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StorageError
-from penstock.storage.segmented.checkpoint import LogPoint
-from penstock.storage.segmented.contents import reader_of
-from penstock.storage.segmented.cutting import CUT_FILE, Cut, carry_out, forget_cut, load_cut
-from penstock.storage.segmented.files import Files
+from penstock.storage.files import Files
+from penstock.storage.segmented.cleaning.truncation import CUT_FILE, Cut, carry_out, forget_cut, load_cut
+from penstock.storage.segmented.reading.file_dump import reader_of
+from penstock.storage.segmented.recovery.checkpoint import LogPoint
 
 SAMPLE = Cut(start=5, end=90, segment=60, position=700, fresh=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.storage.segmented.ranges import Ranges
+from penstock.storage.segmented.reading.byte_ranges import Ranges
 
 BOUNDS = st.tuples(st.integers(0, 60), st.integers(0, 60))
 

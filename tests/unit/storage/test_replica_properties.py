@@ -15,10 +15,10 @@ from penstock.clock import ManualClock
 from penstock.config.topic import TopicConfig
 from penstock.storage.contract import Log
 from penstock.storage.segmented.engine import SegmentedEngine
-from support.logs import AT, NOW_MS, batch, open_engine, settings
+from support.logs import AT, NOW_MS, append_batch, batch, open_engine, settings
 from support.playing import copy_left_behind, play
 from support.replicas import check_same, copy, reconcile
-from support.transactions import read_committed, txn_batch
+from support.transactions import end, read_committed, txn_batch
 
 KEPT = settings(segment_bytes=1024, index_interval_bytes=100)
 COMPACTED = settings(
@@ -59,23 +59,21 @@ class Writer:
         await getattr(self, f"_{name}")(*details)
 
     async def _plain(self, key: int) -> None:
-        await self._log.append(memoryview(batch(self._value(), keys=[b"%d" % key])), self._epoch)
+        await append_batch(self._log, memoryview(batch(self._value(), keys=[b"%d" % key])), self._epoch)
 
     async def _numbered(self, key: int) -> None:
         _, sequence = self._state(10)
         made = batch(self._value(), keys=[b"%d" % key], producer=10, sequence=sequence)
-        await self._log.append(memoryview(made), self._epoch)
+        await append_batch(self._log, memoryview(made), self._epoch)
 
     async def _transactional(self, producer: int, key: int) -> None:
         epoch, sequence = self._state(producer)
         made = txn_batch(self._value(), keys=[b"%d" % key], producer=producer, epoch=epoch, sequence=sequence)
-        await self._log.append(memoryview(made), self._epoch, guard=self._log.producers.guard(producer))
+        await append_batch(self._log, memoryview(made), self._epoch, guard=self._log.producers.guard(producer))
 
     async def _end(self, producer: int, commit: bool) -> None:
         epoch, _ = self._state(producer)
-        await self._log.append_marker(
-            producer, epoch + 1, committed=commit, coordinator_epoch=0, leader_epoch=self._epoch
-        )
+        await end(self._log, producer, commit=commit, epoch=epoch + 1, leader_epoch=self._epoch)
 
     def _state(self, producer: int) -> tuple[int, int]:
         """The producer's epoch and next sequence."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.records.batch import stamp
-from penstock.storage.segmented import scan
-from penstock.storage.segmented.files import File, Files
-from penstock.storage.segmented.scan import Damage, FoundBatch, find_next, survey
+from penstock.storage.files import File, Files
+from penstock.storage.segmented.recovery import scan
+from penstock.storage.segmented.recovery.scan import Damage, FoundBatch, find_next, survey
 from support.logs import batch
 
 

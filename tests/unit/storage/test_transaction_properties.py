@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from penstock.clock import ManualClock
 from penstock.config.topic import TopicConfig
+from penstock.errors import ApiError, Code
 from penstock.storage.contract import Log
+from penstock.storage.producers import BATCHES_KEPT
 from penstock.storage.segmented.engine import SegmentedEngine
-from support.logs import AT, NOW_MS, append, open_engine, settings
+from support.logs import AT, EPOCH, NOW_MS, append, append_batch, open_engine, settings
 from support.playing import copy_left_behind, play
-from support.transactions import end, read_committed, txn_append
+from support.transactions import end, read_committed, txn_append, txn_batch
 
 KEPT = settings(segment_bytes=1024, index_interval_bytes=100)
 COMPACTED = settings(
@@ -41,6 +43,7 @@ STEPS = st.one_of(
     st.tuples(st.just("transactional"), PRODUCERS, KEYS),
     st.tuples(st.just("end"), PRODUCERS, st.booleans(), st.booleans()),
     st.tuples(st.just("end"), PRODUCERS, st.booleans(), st.booleans()),
+    st.tuples(st.just("again"), PRODUCERS, st.integers(1, 8)),
     st.tuples(st.just("restart")),
     st.tuples(st.just("crash"), st.booleans()),
     st.tuples(
@@ -67,6 +70,10 @@ class Model:
         """By producer, the number of its transaction."""
         self.epochs: dict[int, int] = {}
         self.sequences: dict[int, int] = {}
+        self.sent: dict[int, list[int]] = {}
+        """By producer, the offsets of the batches of the transaction that it has open."""
+        self.last: dict[int, int] = {}
+        """By producer, the offset of its last batch or marker."""
         self.transactions = 0
 
     def first_open(self) -> int | None:
@@ -151,7 +158,30 @@ class Story:
             sequence=sequence,
         )
         model.sequences[producer] = sequence + 1
+        model.sent.setdefault(producer, []).append(offset)
+        model.last[producer] = offset
         self._record(key, model.open[producer], offset)
+
+    async def _again(self, producer: int, back: int) -> None:
+        """Sends one of the last batches of a producer again."""
+        log, model = self.log, self.model
+        sequence = model.sequences.get(producer, 0) - back
+        if sequence < 0:
+            return
+        made = txn_batch(
+            self._value(), keys=[b"0"], producer=producer, epoch=model.epochs.get(producer, 0), sequence=sequence
+        )
+        sent, end_offset = model.sent.get(producer, []), log.end_offset
+        try:
+            appended = await append_batch(log, memoryview(made), EPOCH, guard=log.producers.guard(producer))
+        except ApiError as error:
+            # Clients take a duplicate for success.
+            is_in_transaction = back <= len(sent)
+            assert not is_in_transaction or back > BATCHES_KEPT
+            assert is_in_transaction or error.code is not Code.DUPLICATE_SEQUENCE_NUMBER
+        else:
+            assert appended.is_repeat and back <= len(sent) and appended.base_offset == sent[-back]
+        assert log.end_offset == end_offset
 
     async def _end(self, producer: int, commit: bool, bump: bool) -> None:
         model = self.model
@@ -159,6 +189,8 @@ class Story:
             model.epochs[producer] = model.epochs.get(producer, 0) + 1
             model.sequences[producer] = 0
         await end(self.log, producer, commit=commit, epoch=model.epochs.get(producer, 0))
+        model.last[producer] = self.log.end_offset - 1
+        model.sent.pop(producer, None)
         transaction = model.open.pop(producer, None)
         if transaction is not None:
             model.outcomes[transaction] = commit
@@ -171,6 +203,12 @@ class Story:
     async def _crash(self, is_noted: bool) -> None:
         await self._die(is_noted)
         await self.open()
+        if not is_noted:
+            # Of one whose last batch was trimmed since the checkpoint nothing is left: it begins a new epoch.
+            for producer, offset in self.model.last.items():
+                if offset < self.log.start_offset:
+                    self.model.epochs[producer] = self.model.epochs.get(producer, 0) + 1
+                    self.model.sequences[producer] = 0
         await self.check()
 
     async def _crash_without(self, is_noted: bool, suffix: str, number: int, is_cut: bool) -> None:

@@ -1,1 +1,1 @@
-"""Requests to responses: one file for each family of APIs."""
+"""Requests to responses: one module for each group of APIs."""

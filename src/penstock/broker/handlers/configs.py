@@ -1,7 +1,7 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources.
 
-Settings belong to a resource: a topic, a group, this broker (its id), or all brokers (the empty name). Each resource
-of a request is answered for itself.
+Settings belong to a resource: a topic, a group, this broker (its id), all brokers (the empty name), the loggers of this
+broker, or a database group. Each resource of a request has its own result.
 """
 
 from __future__ import annotations
@@ -10,17 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from penstock.broker.context import RequestContext
-from penstock.broker.descriptions import Described, Descriptions
-from penstock.broker.handlers.committing import duplicates, results_or_failure
-from penstock.cluster.controller import Controller
-from penstock.cluster.settings import Increment, Operation, OperationKind, Replacement, SettingsChange
-from penstock.cluster.topics import check_name
+from penstock.broker import logger_levels
+from penstock.broker.config_descriptions import ConfigDescriptions, Described
+from penstock.broker.database_group_settings import DatabaseGroupSettings
+from penstock.broker.handlers.change_results import duplicates, results_or_failure
+from penstock.broker.requests.context import RequestContext
+from penstock.cluster.decisions.settings import Increment, OperationKind, Replacement, SettingOperation, SettingsChange
+from penstock.cluster.decisions.topics import check_name
+from penstock.cluster.metadata_changes import MetadataChanges
+from penstock.config.broker import Limits
+from penstock.config.database_group import DATABASE_RESOURCE
 from penstock.errors import ApiError, Code
 from penstock.ids import BrokerId
 from penstock.protocol.messages.alter_configs import (
     AlterableConfig,
     AlterConfigsRequest,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
@@ -36,6 +41,7 @@ from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     IncrementalConfig,
+    IncrementalConfigsResource,
 )
 from penstock.protocol.messages.list_config_resources import (
     ConfigResource,
@@ -43,9 +49,14 @@ from penstock.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
+DEFAULT_LIMITS = Limits()
 _ALL_TYPES_FROM = 1
-_EMPTY_TYPES = (8, 16)
-"""Broker loggers and client metrics: Kafka has settings of them, there are none here."""
+_EMPTY_TYPES = (16,)
+"""Client metrics: Kafka has settings of them, there are none here."""
+_LOGGER_SOURCE = 6
+_ON_REQUEST = (DATABASE_RESOURCE,)
+"""Types that Kafka's clients do not know: listed for those who name them."""
+_STRING = 2
 
 
 class ResourceType(IntEnum):
@@ -53,7 +64,16 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
     GROUP = 32
+    DATABASE = DATABASE_RESOURCE
+
+
+_ONE_BY_ONE: Mapping[int, str] = {
+    ResourceType.BROKER_LOGGER: "Log levels",
+    ResourceType.DATABASE: "Settings of database groups",
+}
+"""What is not replaced as a whole, and how it is called: who leaves something out does not mean to remove it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,37 +88,65 @@ class _Alteration:
 class ConfigHandlers:
     """Answers requests about settings."""
 
-    def __init__(self, controller: Controller, broker_id: BrokerId, descriptions: Descriptions) -> None:
-        self._controller = controller
+    def __init__(
+        self,
+        metadata: MetadataChanges,
+        broker_id: BrokerId,
+        descriptions: ConfigDescriptions,
+        databases: DatabaseGroupSettings,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._max_resources = limits.topics_per_request
+        self._metadata = metadata
         self._broker_id = broker_id
         self._descriptions = descriptions
+        self._databases = databases
 
     async def describe_configs(
         self, request: DescribeConfigsRequest, context: RequestContext
     ) -> DescribeConfigsResponse:
         results = []
-        for resource in request.resources:
-            try:
-                described, error = self._described(resource), None
-            except ApiError as refusal:
-                described, error = [], refusal
+        too_many = self._too_many(len(request.resources))
+        # A resource is described once, however often it is named.
+        asked = dict.fromkeys(request.resources) if too_many is None else request.resources
+        async for resource in context.work.over(asked):
+            configs: Sequence[DescribeConfigsResourceResult] = ()
             keys = set(resource.configuration_keys or ())
+            try:
+                if too_many is not None:
+                    raise too_many
+                if resource.resource_type == ResourceType.BROKER_LOGGER:
+                    self._check_logger_resource(resource.resource_name)
+                    configs = [config for config in _described_loggers() if not keys or config.name in keys]
+                else:
+                    described = [found for found in self._described(resource) if not keys or found.name in keys]
+                    configs = [_described_config(setting, request) for setting in described]
+                error = None
+            except ApiError as refusal:
+                error = refusal
+            await context.work.grow(1 + len(configs) * (3 if request.include_synonyms else 1))
             results.append(
                 DescribeConfigsResult(
                     error_code=Code.NONE if error is None else error.code,
                     error_message=None if error is None else str(error),
                     resource_type=resource.resource_type,
                     resource_name=resource.resource_name,
-                    configs=tuple(
-                        _described_config(setting, request) for setting in described if not keys or setting.name in keys
-                    ),
+                    configs=tuple(configs),
                 )
             )
         return DescribeConfigsResponse(results=tuple(results))
 
     async def alter_configs(self, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+        if too_many := self._too_many(len(request.resources)):
+            return AlterConfigsResponse(responses=await _none_altered(request.resources, too_many, context))
         alterations = [
-            _Alteration(resource.resource_type, resource.resource_name, _replacement(resource.configs))
+            _Alteration(
+                resource.resource_type,
+                resource.resource_name,
+                ApiError(Code.INVALID_REQUEST, f"{noun} can only be changed one by one (IncrementalAlterConfigs).")
+                if (noun := _ONE_BY_ONE.get(resource.resource_type)) is not None
+                else _replacement(resource.configs),
+            )
             for resource in request.resources
         ]
         return AlterConfigsResponse(responses=await self._alter(alterations, request.validate_only))
@@ -106,6 +154,8 @@ class ConfigHandlers:
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest, context: RequestContext
     ) -> IncrementalAlterConfigsResponse:
+        if too_many := self._too_many(len(request.resources)):
+            return IncrementalAlterConfigsResponse(responses=await _none_altered(request.resources, too_many, context))
         alterations = [
             _Alteration(resource.resource_type, resource.resource_name, _increment(resource.configs))
             for resource in request.resources
@@ -115,17 +165,19 @@ class ConfigHandlers:
     async def list_config_resources(
         self, request: ListConfigResourcesRequest, context: RequestContext
     ) -> ListConfigResourcesResponse:
-        """What has settings; of groups those that have some of their own. Without types, all types are meant."""
-        image = self._controller.image
+        """What has settings; of groups those that have some of their own. Without types, all of Kafka's are meant."""
+        image = self._metadata.image
         names: Mapping[int, Iterable[str]] = {
             ResourceType.TOPIC: image.topics,
             ResourceType.BROKER: map(str, image.brokers),
+            ResourceType.BROKER_LOGGER: map(str, image.brokers),
             ResourceType.GROUP: image.settings_by_group,
+            ResourceType.DATABASE: self._databases.names(image),
         }
         if context.version < _ALL_TYPES_FROM:
             # It was ListClientMetricsResources then, of which there are none.
             return ListConfigResourcesResponse()
-        wanted = set(request.resource_types) or {*names, *_EMPTY_TYPES}
+        wanted = set(request.resource_types) or {*names, *_EMPTY_TYPES}.difference(_ON_REQUEST)
         if not wanted <= {*names, *_EMPTY_TYPES}:
             return ListConfigResourcesResponse(error_code=Code.UNSUPPORTED_VERSION)
         return ListConfigResourcesResponse(
@@ -137,8 +189,16 @@ class ConfigHandlers:
             )
         )
 
+    def _too_many(self, count: int) -> ApiError | None:
+        if count <= self._max_resources:
+            return None
+        return ApiError(
+            Code.INVALID_REQUEST,
+            f"{count} resources are named; limits.topics_per_request allows {self._max_resources}.",
+        )
+
     def _described(self, resource: DescribeConfigsResource) -> Sequence[Described]:
-        image = self._controller.image
+        image = self._metadata.image
         name = resource.resource_name
         match resource.resource_type:
             case ResourceType.TOPIC:
@@ -155,6 +215,8 @@ class ConfigHandlers:
                 if not name:
                     raise ApiError(Code.INVALID_REQUEST, "Default group resources are not allowed.")
                 return self._descriptions.group(image, name)
+            case ResourceType.DATABASE:
+                return self._databases.describe(image, name)
         raise ApiError(Code.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
     def _broker_of(self, name: str) -> BrokerId | None:
@@ -168,6 +230,20 @@ class ConfigHandlers:
             )
         return self._broker_id
 
+    def _check_logger_resource(self, name: str) -> None:
+        """Loggers are those of one process: there are none of all brokers."""
+        if name != str(self._broker_id):
+            raise ApiError(
+                Code.INVALID_REQUEST, f"Unexpected broker id, expected {self._broker_id}, but received '{name}'"
+            )
+
+    def _alter_loggers(self, name: str, change: SettingsChange, *, validate_only: bool) -> None:
+        self._check_logger_resource(name)
+        assert isinstance(change, Increment)
+        logger_levels.check(change.operations)
+        if not validate_only:
+            logger_levels.apply(change.operations)
+
     async def _alter(
         self, alterations: Sequence[_Alteration], validate_only: bool
     ) -> tuple[AlterConfigsResourceResponse, ...]:
@@ -175,6 +251,7 @@ class ConfigHandlers:
         topics: dict[str, SettingsChange] = {}
         brokers: dict[BrokerId | None, SettingsChange] = {}
         groups: dict[str, SettingsChange] = {}
+        databases: dict[str, Increment] = {}
         errors: dict[tuple[int, str], ApiError | None] = {}
         for one in alterations:
             key = (one.resource_type, one.resource_name)
@@ -190,20 +267,31 @@ class ConfigHandlers:
                         brokers[self._broker_of(one.resource_name)] = one.change
                     case ResourceType.GROUP:
                         groups[one.resource_name] = one.change
+                    case ResourceType.DATABASE:
+                        assert isinstance(one.change, Increment)
+                        databases[one.resource_name] = one.change
+                    case ResourceType.BROKER_LOGGER:
+                        self._alter_loggers(one.resource_name, one.change, validate_only=validate_only)
+                        errors[key] = None
                     case _:
                         raise ApiError(Code.INVALID_REQUEST, f"Unknown resource type {one.resource_type}")
             except ApiError as error:
                 errors[key] = error
         # Brokers first: a topic's settings are then checked against the defaults that the same request sets.
         of_brokers = await results_or_failure(
-            self._controller.alter_broker_settings(brokers, validate_only=validate_only), brokers
+            self._metadata.alter_broker_settings(brokers, validate_only=validate_only), brokers
         )
         of_topics = await results_or_failure(
-            self._controller.alter_topic_settings(topics, validate_only=validate_only), topics
+            self._metadata.alter_topic_settings(topics, validate_only=validate_only), topics
         )
         of_groups = await results_or_failure(
-            self._controller.alter_group_settings(groups, validate_only=validate_only), groups
+            self._metadata.alter_group_settings(groups, validate_only=validate_only), groups
         )
+        if databases:
+            of_databases = await results_or_failure(
+                self._databases.alter(databases, validate_only=validate_only), databases
+            )
+            errors |= {(int(ResourceType.DATABASE), name): error for name, error in of_databases.items()}
         errors |= {
             (int(ResourceType.BROKER), "" if broker is None else str(broker)): error
             for broker, error in of_brokers.items()
@@ -211,6 +299,13 @@ class ConfigHandlers:
         errors |= {(int(ResourceType.TOPIC), name): error for name, error in of_topics.items()}
         errors |= {(int(ResourceType.GROUP), name): error for name, error in of_groups.items()}
         return tuple(_altered(one, errors) for one in alterations)
+
+
+def _described_loggers() -> list[DescribeConfigsResourceResult]:
+    return [
+        DescribeConfigsResourceResult(name=name, value=level, config_source=_LOGGER_SOURCE, config_type=_STRING)
+        for name, level in logger_levels.logger_levels().items()
+    ]
 
 
 def _described_config(setting: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
@@ -224,6 +319,7 @@ def _described_config(setting: Described, request: DescribeConfigsRequest) -> De
         name=setting.name,
         value=setting.value,
         read_only=setting.read_only,
+        is_sensitive=setting.is_secret,
         config_source=setting.source,
         synonyms=synonyms,
         config_type=setting.kind,
@@ -251,7 +347,7 @@ def _increment(configs: Sequence[IncrementalConfig]) -> SettingsChange | ApiErro
             kind = OperationKind(config.config_operation)
         except ValueError:
             return ApiError(Code.INVALID_REQUEST, f"Unknown operations type {config.config_operation}")
-        operations.append(Operation(config.name, kind, config.value))
+        operations.append(SettingOperation(config.name, kind, config.value))
     return Increment(tuple(operations))
 
 
@@ -263,6 +359,24 @@ def _malformed(
     if without_value:
         return ApiError(Code.INVALID_REQUEST, f"Null value not supported for : {', '.join(without_value)}")
     return None
+
+
+async def _none_altered(
+    resources: Iterable[AlterConfigsResource | IncrementalConfigsResource],
+    error: ApiError,
+    context: RequestContext,
+) -> tuple[AlterConfigsResourceResponse, ...]:
+    return tuple(
+        [
+            AlterConfigsResourceResponse(
+                error_code=error.code,
+                error_message=str(error),
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            async for resource in context.work.over(resources)
+        ]
+    )
 
 
 def _altered(one: _Alteration, errors: Mapping[tuple[int, str], ApiError | None]) -> AlterConfigsResourceResponse:

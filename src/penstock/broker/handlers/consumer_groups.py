@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.broker.context import RequestContext
 from penstock.broker.handlers.group_admin import operations_on_groups
-from penstock.cluster.controller import Controller
+from penstock.broker.requests.context import RequestContext
+from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.errors import ApiError, Code
 from penstock.groups.consumer.assignment import Assignment, by_topic, flat
 from penstock.groups.consumer.events import ConsumerHeartbeat
@@ -27,9 +27,9 @@ _MEMBERS_NAME_THEMSELVES_FROM = 1
 
 
 class ConsumerGroupHandlers:
-    def __init__(self, coordinator: GroupCoordinator, controller: Controller) -> None:
+    def __init__(self, coordinator: GroupCoordinator, metadata: MetadataChanges) -> None:
         self._coordinator = coordinator
-        self._controller = controller
+        self._metadata = metadata
 
     async def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
@@ -40,8 +40,8 @@ class ConsumerGroupHandlers:
         event = ConsumerHeartbeat(
             member_id=request.member_id,
             epoch=request.member_epoch,
-            client_id=context.client_id or "",
-            client_host=f"/{context.host}",
+            client_id=context.caller.client_id or "",
+            client_host=f"/{context.caller.host}",
             instance_id=request.instance_id,
             rack_id=request.rack_id,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
@@ -66,9 +66,12 @@ class ConsumerGroupHandlers:
         self, request: ConsumerGroupDescribeRequest, context: RequestContext
     ) -> ConsumerGroupDescribeResponse:
         operations = operations_on_groups(is_asked=request.include_authorized_operations)
-        return ConsumerGroupDescribeResponse(
-            groups=tuple([await self._describe(group_id, operations) for group_id in request.group_ids])
-        )
+        described = []
+        # A group is described once, however often it is named.
+        async for group_id in context.work.over(dict.fromkeys(request.group_ids)):
+            described.append(await self._describe(group_id, operations))
+            await context.work.grow(1 + sum(map(_entries_of, described[-1].members)))
+        return ConsumerGroupDescribeResponse(groups=tuple(described))
 
     async def _describe(self, group_id: str, operations: int) -> DescribedGroup:
         try:
@@ -104,7 +107,7 @@ class ConsumerGroupHandlers:
         )
 
     def _described(self, assignment: Assignment) -> describing.Assignment:
-        names = self._controller.image.topic_names_by_id
+        names = self._metadata.image.topic_names_by_id
         return describing.Assignment(
             topic_partitions=tuple(
                 describing.TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=partitions)
@@ -112,6 +115,11 @@ class ConsumerGroupHandlers:
                 if topic_id in names
             )
         )
+
+
+def _entries_of(member: describing.Member) -> int:
+    assigned = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
+    return 1 + sum(1 + len(topic.partitions) for topic in assigned)
 
 
 def _given(assignment: Assignment) -> beating.Assignment:

@@ -1,12 +1,12 @@
-"""Looking at groups and removing them: ListGroups, DescribeGroups, DeleteGroups."""
+"""ListGroups, DescribeGroups and DeleteGroups."""
 
 from __future__ import annotations
 
-from penstock.broker.context import RequestContext
+from penstock.broker.requests.context import RequestContext
 from penstock.errors import ApiError, Code
 from penstock.groups.classic.group import ClassicGroup, GroupState
 from penstock.groups.coordinator import GroupCoordinator
-from penstock.groups.kinds import kind, protocol_type, state_name
+from penstock.groups.group_types import kind, protocol_type, state_name
 from penstock.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from penstock.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -19,7 +19,7 @@ from penstock.protocol.messages.list_groups import ListedGroup, ListGroupsReques
 _DEAD = "Dead"
 _NOT_FOUND_FROM = 6
 """Before, a group that does not exist is described as dead, without an error."""
-# What anybody may do with a group where nobody is kept from anything: read, delete, describe.
+# Everything is allowed as long as there is no access control: read, delete, describe.
 _OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 _NOT_ASKED = -(1 << 31)
 
@@ -31,27 +31,32 @@ class GroupAdminHandlers:
     async def list_groups(self, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
-        listed = [
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=protocol_type(group),
-                group_state=state_name(group),
-                group_type=kind(group),
-            )
-            for group in self._coordinator.groups()
-            if (not states or state_name(group).lower() in states) and (not types or kind(group) in types)
-        ]
+        listed = []
+        async for group in context.work.over(list(self._coordinator.groups())):
+            if (not states or state_name(group).lower() in states) and (not types or kind(group) in types):
+                await context.work.grow(1)
+                listed.append(
+                    ListedGroup(
+                        group_id=group.group_id,
+                        protocol_type=protocol_type(group),
+                        group_state=state_name(group),
+                        group_type=kind(group),
+                    )
+                )
         return ListGroupsResponse(groups=tuple(listed))
 
     async def describe_groups(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
         operations = operations_on_groups(is_asked=request.include_authorized_operations)
-        return DescribeGroupsResponse(
-            groups=tuple([await self._describe(group_id, operations, context.version) for group_id in request.groups])
-        )
+        described = []
+        # A group is described once, however often it is named.
+        async for group_id in context.work.over(dict.fromkeys(request.groups)):
+            described.append(await self._describe(group_id, operations, context.version))
+            await context.work.grow(1 + len(described[-1].members))
+        return DescribeGroupsResponse(groups=tuple(described))
 
     async def delete_groups(self, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
         results = []
-        for group_id in request.groups_names:
+        async for group_id in context.work.over(request.groups_names):
             try:
                 code = await self._coordinator.delete_group(group_id)
             except ApiError as error:

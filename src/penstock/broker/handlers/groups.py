@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.context import RequestContext
+from penstock.broker.requests.context import RequestContext
 from penstock.errors import ApiError, Code
 from penstock.groups.classic.members import Protocol
 from penstock.groups.coordinator import GroupCoordinator
@@ -37,8 +37,8 @@ class GroupHandlers:
                 token=token,
                 member_id=request.member_id,
                 instance_id=request.group_instance_id,
-                client_id=context.client_id or "",
-                client_host=f"/{context.host}",
+                client_id=context.caller.client_id or "",
+                client_host=f"/{context.caller.host}",
                 session_timeout_ms=request.session_timeout_ms,
                 rebalance_timeout_ms=rebalance_ms,
                 protocol_type=request.protocol_type,
@@ -95,7 +95,9 @@ class GroupHandlers:
         try:
             code = await self._coordinator.heartbeat(request.group_id, event)
         except ApiError as error:
-            code = error.code
+            # Sessions begin anew when a group is loaded. Kafka answers like this too, and there are clients that take
+            # any other answer for the end (aiokafka).
+            code = Code.NONE if error.code is Code.COORDINATOR_LOAD_IN_PROGRESS else error.code
         return HeartbeatResponse(error_code=code)
 
     async def leave_group(self, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:

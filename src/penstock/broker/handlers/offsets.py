@@ -1,4 +1,4 @@
-"""Questions about a partition's offsets, and DeleteRecords and DescribeLogDirs, which act on its log."""
+"""ListOffsets and OffsetForLeaderEpoch, and DeleteRecords and DescribeLogDirs, which act on logs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.broker.context import RequestContext
+from penstock.broker.handlers.change_results import duplicates
+from penstock.broker.requests.context import RequestContext
+from penstock.broker.requests.sliced_work import Work
 from penstock.cluster.timer_topics import TimerTopic, timer_topic
 from penstock.config.setting import LONG_MAX
 from penstock.delay.delays import Delays
-from penstock.delay.showing import IDS_END
+from penstock.delay.listing import IDS_END
 from penstock.errors import ApiError, Code, StorageError, code_of
 from penstock.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -29,6 +31,7 @@ from penstock.protocol.messages.describe_log_dirs import (
 )
 from penstock.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -55,15 +58,18 @@ R = TypeVar("R")
 W = TypeVar("W")
 
 _READ_COMMITTED = 1
+_NEVER = 1 << 15
 _KNOWS_NOT_AVAILABLE = 5
 """The first version whose clients know OFFSET_NOT_AVAILABLE (KIP-207)."""
-_SPECIAL_TIMES = (
-    LATEST_TIMESTAMP,
-    EARLIEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    EARLIEST_LOCAL_TIMESTAMP,
-    LATEST_TIERED_TIMESTAMP,
-)
+_SPECIAL_TIMES = {
+    LATEST_TIMESTAMP: 0,
+    EARLIEST_TIMESTAMP: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+"""The first version in which each may be asked for."""
 
 
 class OffsetHandlers:
@@ -74,14 +80,22 @@ class OffsetHandlers:
         self._data = data
 
     async def list_offsets(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+        asked_ms = self._replicas.now_ms()
+        twice = duplicates(
+            (topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions
+        )
+
         async def look_up(topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
             index = wanted.partition_index
             try:
+                if (topic, index) in twice:
+                    raise ApiError(Code.INVALID_REQUEST, f"{topic}-{index} is asked for more than once")
+                _check_time(wanted.timestamp, context.version)
                 timers = timer_topic(topic)
                 base = self._catalogue.base_of(topic) if timers is None else timers.base
                 partition = self._replicas.find(base, index)
                 partition.check_epoch(wanted.current_leader_epoch)
-                partition.check_leads()
+                await partition.confirm_leads(asked_ms)
                 if timers is None:
                     found = await _offset_at(partition, wanted.timestamp, request.isolation_level)
                 else:
@@ -104,16 +118,15 @@ class OffsetHandlers:
             topics=tuple(
                 [
                     ListOffsetsTopicResponse(
-                        name=topic.name, partitions=await _each(topic.name, topic.partitions, look_up)
+                        name=topic.name, partitions=await _each(topic.name, topic.partitions, look_up, context.work)
                     )
-                    for topic in request.topics
+                    async for topic in context.work.over(request.topics)
                 ]
             )
         )
 
     async def _number_at(self, partition: Partition, timers: TimerTopic, timestamp: int) -> TimedOffset | None:
         """A place among what waits: its times are due times, and it begins at 0."""
-        _check_time(timestamp)
         epoch = partition.leader_epoch
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             return TimedOffset(0, -1, epoch)
@@ -129,30 +142,32 @@ class OffsetHandlers:
     async def offset_for_leader_epoch(
         self, request: OffsetForLeaderEpochRequest, context: RequestContext
     ) -> OffsetForLeaderEpochResponse:
+        asked_ms = self._replicas.now_ms()
+
         async def look_up(topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
             try:
                 timers = timer_topic(topic)
                 base = self._catalogue.base_of(topic) if timers is None else timers.base
                 partition = self._replicas.find(base, wanted.partition)
                 partition.check_epoch(wanted.current_leader_epoch)
-                partition.check_leads()
+                await partition.confirm_leads(asked_ms)
             except (ApiError, StorageError) as error:
                 return EpochEndOffset(partition=wanted.partition, error_code=code_of(error))
             if timers is not None:
-                # Whoever leads tells the same: nobody has read what others have not.
+                # Every leader gives the same answer: no replica has read what others have not.
                 return EpochEndOffset(
                     partition=wanted.partition, leader_epoch=partition.leader_epoch, end_offset=LONG_MAX
                 )
-            epoch, end = partition.log.epochs.end_of(wanted.leader_epoch, partition.log.end_offset)
+            epoch, end = _end_of_epoch(partition, wanted.leader_epoch)
             return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end)
 
         return OffsetForLeaderEpochResponse(
             topics=tuple(
                 [
                     OffsetForLeaderTopicResult(
-                        topic=topic.topic, partitions=await _each(topic.topic, topic.partitions, look_up)
+                        topic=topic.topic, partitions=await _each(topic.topic, topic.partitions, look_up, context.work)
                     )
-                    for topic in request.topics
+                    async for topic in context.work.over(request.topics)
                 ]
             )
         )
@@ -170,9 +185,9 @@ class OffsetHandlers:
             topics=tuple(
                 [
                     DeleteRecordsTopicResult(
-                        name=topic.name, partitions=await _each(topic.name, topic.partitions, trim)
+                        name=topic.name, partitions=await _each(topic.name, topic.partitions, trim, context.work)
                     )
-                    for topic in request.topics
+                    async for topic in context.work.over(request.topics)
                 ]
             )
         )
@@ -182,10 +197,11 @@ class OffsetHandlers:
     ) -> DescribeLogDirsResponse:
         asked = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
         sizes: dict[str, list[DescribeLogDirsPartition]] = {}
-        for partition in self._replicas:
+        async for partition in context.work.over(list(self._replicas)):
             topic, index = partition.topic_partition
             if asked is None or index in asked.get(topic, ()):
-                size = partition.beside.size_bytes
+                await context.work.grow(1)
+                size = partition.pair.size_bytes
                 sizes.setdefault(topic, []).append(DescribeLogDirsPartition(partition_index=index, partition_size=size))
         disk = os.statvfs(self._data)
         result = DescribeLogDirsResult(
@@ -197,17 +213,34 @@ class OffsetHandlers:
         return DescribeLogDirsResponse(results=(result,))
 
 
-async def _each(topic: str, items: tuple[W, ...], work: Callable[[str, W], Awaitable[R]]) -> tuple[R, ...]:
-    return tuple([await work(topic, item) for item in items])
+async def _each(
+    topic: str, items: tuple[W, ...], look_at: Callable[[str, W], Awaitable[R]], work: Work
+) -> tuple[R, ...]:
+    return tuple([await look_at(topic, item) async for item in work.over(items)])
 
 
-def _check_time(timestamp: int) -> None:
-    if timestamp < 0 and timestamp not in _SPECIAL_TIMES:
-        raise ApiError(Code.INVALID_REQUEST, f"{timestamp} is neither a time nor one of {_SPECIAL_TIMES}")
+def _check_time(timestamp: int, version: int) -> None:
+    if timestamp < 0 and version < _SPECIAL_TIMES.get(timestamp, _NEVER):
+        raise ApiError(Code.UNSUPPORTED_VERSION, f"the time {timestamp} means nothing in version {version}")
+
+
+def _end_of_epoch(partition: Partition, epoch: int) -> tuple[int, int]:
+    """(largest epoch not above `epoch`, where it ended), as the log says; (-1, -1) if that is not known.
+
+    The log knows of an epoch once it has a record of it. Clients know it before: from the answer that told them where
+    an empty log begins, or any log ends. This leader's epoch begins where the log ended when it began.
+    """
+    epochs, end = partition.log.epochs, partition.log.end_offset
+    latest = epochs.latest
+    if partition.log.is_read_only and 0 <= epoch <= partition.leader_epoch and (latest is None or epoch >= latest):
+        # There may be more of it than is known here. Whoever has read that must not take it for cut.
+        return epoch, LONG_MAX
+    if epoch < 0 or epoch > partition.leader_epoch or (latest is not None and epoch <= latest):
+        return epochs.end_of(epoch, end)
+    return (epoch if latest is None or epoch == partition.leader_epoch else latest), end
 
 
 async def _offset_at(partition: Partition, timestamp: int, isolation_level: int) -> TimedOffset | None:
-    _check_time(timestamp)
     log = partition.log
     end = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
     if timestamp >= 0:
@@ -218,7 +251,9 @@ async def _offset_at(partition: Partition, timestamp: int, isolation_level: int)
         partition.check_watermark()
         return TimedOffset(end, -1, partition.leader_epoch)
     elif timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-        return TimedOffset(log.start_offset, -1, log.epochs.epoch_at(log.start_offset))
+        is_empty = log.start_offset == log.end_offset
+        epoch = partition.leader_epoch if is_empty else log.epochs.epoch_at(log.start_offset)
+        return TimedOffset(log.start_offset, -1, epoch)
     else:
         return None  # there are no tiers
     if found is None or found.offset < end:

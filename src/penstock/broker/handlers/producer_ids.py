@@ -1,16 +1,16 @@
-"""InitProducerId: the id and the epoch that an idempotent or transactional producer goes by."""
+"""InitProducerId: the id and the epoch of an idempotent or transactional producer."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
 from penstock.broker.coordinators import OnDemand
-from penstock.cluster.controller import Controller
+from penstock.broker.requests.context import RequestContext
+from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.errors import ApiError, Code
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.transactions.machine import NOBODY, Producer
 from penstock.transactions.producer_ids import ProducerIds
+from penstock.transactions.state_machine import NOBODY, Producer
 
 if TYPE_CHECKING:
     from penstock.transactions.coordinator import TransactionCoordinator
@@ -20,8 +20,8 @@ _FENCED_FROM = 4
 
 
 class ProducerIdHandlers:
-    def __init__(self, controller: Controller, transactions: OnDemand[TransactionCoordinator]) -> None:
-        self._ids = ProducerIds(controller)
+    def __init__(self, metadata: MetadataChanges, transactions: OnDemand[TransactionCoordinator]) -> None:
+        self._ids = ProducerIds(metadata)
         self._transactions = transactions
 
     async def init_producer_id(self, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
@@ -30,7 +30,9 @@ class ProducerIdHandlers:
             if request.transactional_id is None:
                 return InitProducerIdResponse(producer_id=await self._ids.next(), producer_epoch=0)
             if not request.transactional_id or (expected.id < 0) != (expected.epoch < 0):
-                raise ApiError(Code.INVALID_REQUEST, "a transactional id is not empty, and an epoch is somebody's")
+                raise ApiError(
+                    Code.INVALID_REQUEST, "the transactional id is empty, or only one of producer id and epoch is set"
+                )
             decision = await self._transactions.coordinator().init(
                 request.transactional_id, NOBODY if expected.id < 0 else expected, request.transaction_timeout_ms
             )

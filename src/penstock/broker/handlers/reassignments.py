@@ -1,12 +1,12 @@
-"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: who shall lead, and where replicas are."""
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
-from penstock.broker.context import RequestContext
-from penstock.broker.handlers.committing import not_written, results_or_failure
-from penstock.cluster.controller import Controller
+from penstock.broker.handlers.change_results import not_written, results_or_failure
+from penstock.broker.requests.context import RequestContext
+from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.config.broker import Limits
 from penstock.errors import ApiError, Code, CoordinationError
 from penstock.ids import BrokerId, TopicPartition
@@ -37,8 +37,8 @@ Results = Mapping[TopicPartition, ApiError | None]
 class ReassignmentHandlers:
     """Answers requests about leaders and replicas of single partitions."""
 
-    def __init__(self, controller: Controller, limits: Limits) -> None:
-        self._controller = controller
+    def __init__(self, metadata: MetadataChanges, limits: Limits) -> None:
+        self._metadata = metadata
         self._topics_max = limits.topics_per_request
 
     async def elect_leaders(self, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
@@ -50,11 +50,11 @@ class ReassignmentHandlers:
                 return ElectLeadersResponse(error_code=Code.INVALID_REQUEST)
             wanted = _addresses((topic.topic, topic.partitions) for topic in request.topic_partitions)
         try:
-            results = await self._controller.elect_leaders(wanted, is_unclean=request.election_type == UNCLEAN)
+            results = await self._metadata.elect_leaders(wanted, is_unclean=request.election_type == UNCLEAN)
         except CoordinationError as error:
             failure = not_written(error)
             if wanted is None:
-                # Nobody can say which partitions would have been in the answer.
+                # It is not known which partitions would have been in the response.
                 return ElectLeadersResponse(error_code=failure.code)
             results = dict.fromkeys(wanted, failure)
         return ElectLeadersResponse(
@@ -74,11 +74,13 @@ class ReassignmentHandlers:
         self, request: AlterPartitionReassignmentsRequest, context: RequestContext
     ) -> AlterPartitionReassignmentsResponse:
         allowed = request.allow_replication_factor_change
-        if self._too_many(request.topics):
+        # Partitions, not topics: all of them are decided in one piece.
+        count = sum(max(1, len(topic.partitions)) for topic in request.topics)
+        if count > self._topics_max:
             return AlterPartitionReassignmentsResponse(
                 allow_replication_factor_change=allowed,
                 error_code=Code.INVALID_REQUEST,
-                error_message=f"limits.topics_per_request allows {self._topics_max} topics.",
+                error_message=f"{count} partitions are named; limits.topics_per_request allows {self._topics_max}.",
             )
         targets = {
             TopicPartition(topic.name, partition.partition_index): None
@@ -88,7 +90,7 @@ class ReassignmentHandlers:
             for partition in topic.partitions
         }
         results = await results_or_failure(
-            self._controller.reassign_partitions(targets, may_change_factor=allowed), targets
+            self._metadata.reassign_partitions(targets, may_change_factor=allowed), targets
         )
         return AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=allowed,
@@ -107,13 +109,15 @@ class ReassignmentHandlers:
     async def list_reassignments(
         self, request: ListPartitionReassignmentsRequest, context: RequestContext
     ) -> ListPartitionReassignmentsResponse:
-        image = self._controller.image
+        image = self._metadata.image
         if request.topics is None:
-            asked: Mapping[str, Iterable[int] | None] = dict.fromkeys(image.topics)
+            asked: Mapping[str, Container[int] | None] = dict.fromkeys(image.topics)
         else:
-            asked = {topic.name: topic.partition_indexes for topic in request.topics}
+            asked = {
+                topic.name: frozenset(topic.partition_indexes) async for topic in context.work.over(request.topics)
+            }
         found: list[OngoingTopicReassignment] = []
-        for name, indexes in asked.items():
+        async for name, indexes in context.work.over(asked.items()):
             topic = image.topics.get(name)
             moving = [
                 OngoingPartitionReassignment(

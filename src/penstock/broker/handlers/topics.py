@@ -1,19 +1,19 @@
 """CreateTopics, DeleteTopics and CreatePartitions.
 
-Each item of a request is answered for itself, in the order of the request; an item that is named twice is
-refused wherever it stands, because which of the two was meant cannot be told.
+Each item of a request has its own result, in the order of the request. An item that is named twice is refused in both
+places, because the broker cannot tell which of the two was meant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from penstock.broker.context import RequestContext
-from penstock.broker.descriptions import Descriptions
-from penstock.broker.handlers.committing import duplicates, results_or_failure
-from penstock.cluster.controller import Controller
-from penstock.cluster.metadata import TopicImage
-from penstock.cluster.topics import Assignment, MorePartitions, NewTopic
+from penstock.broker.config_descriptions import ConfigDescriptions
+from penstock.broker.handlers.change_results import duplicates, results_or_failure
+from penstock.broker.requests.context import RequestContext
+from penstock.cluster.decisions.topics import MorePartitions, ReplicaAssignment, TopicCreation
+from penstock.cluster.metadata import INTERNAL_TOPICS, TopicImage
+from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.config.broker import BrokerSettings, Limits
 from penstock.errors import ApiError, Code
 from penstock.ids import NO_TOPIC_ID, BrokerId, TopicId
@@ -47,9 +47,9 @@ class TopicHandlers:
     """Answers requests that make, grow and remove topics."""
 
     def __init__(
-        self, controller: Controller, settings: BrokerSettings, limits: Limits, descriptions: Descriptions
+        self, metadata: MetadataChanges, settings: BrokerSettings, limits: Limits, descriptions: ConfigDescriptions
     ) -> None:
-        self._controller = controller
+        self._metadata = metadata
         self._deletion_allowed = settings.delete_topics
         self._topics_max = limits.topics_per_request
         self._descriptions = descriptions
@@ -57,17 +57,23 @@ class TopicHandlers:
     async def create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
         names = [topic.name for topic in request.topics]
         if error := self._too_many(names):
-            return CreateTopicsResponse(topics=tuple(_not_created(name, error) for name in names))
+            return CreateTopicsResponse(
+                topics=tuple([_not_created(name, error) async for name in context.work.over(names)])
+            )
         twice = duplicates(names)
-        wanted = [_new_topic(topic) for topic in request.topics if topic.name not in twice]
+        refused = dict.fromkeys(twice, _TWICE) | {
+            name: ApiError(Code.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+            for name in INTERNAL_TOPICS.intersection(names)
+        }
+        wanted = [_new_topic(topic) for topic in request.topics if topic.name not in refused]
         results = await results_or_failure(
-            self._controller.create_topics(wanted, validate_only=request.validate_only),
+            self._metadata.create_topics(wanted, validate_only=request.validate_only),
             [topic.name for topic in wanted],
         )
         # A name given twice is answered once, as in Kafka.
         return CreateTopicsResponse(
             topics=tuple(
-                _not_created(name, _TWICE) if name in twice else self._creation(name, results[name])
+                _not_created(name, refused[name]) if name in refused else self._creation(name, results[name])
                 for name in dict.fromkeys(names)
             )
         )
@@ -83,7 +89,9 @@ class TopicHandlers:
             error = self._too_many(asked)
         if error:
             return DeleteTopicsResponse(
-                responses=tuple(_deletion(topic.name, topic.topic_id, error) for topic in asked)
+                responses=tuple(
+                    [_deletion(topic.name, topic.topic_id, error) async for topic in context.work.over(asked)]
+                )
             )
         return DeleteTopicsResponse(responses=tuple(await self._deletions(asked)))
 
@@ -92,15 +100,24 @@ class TopicHandlers:
     ) -> CreatePartitionsResponse:
         names = [topic.name for topic in request.topics]
         if error := self._too_many(names):
-            return CreatePartitionsResponse(results=tuple(_growth(name, error) for name in names))
+            return CreatePartitionsResponse(
+                results=tuple([_growth(name, error) async for name in context.work.over(names)])
+            )
         twice = duplicates(names)
-        wanted = [_more_partitions(topic) for topic in request.topics if topic.name not in twice]
+        # The number of its partitions says which of them a group or a transactional id belongs to.
+        refused = dict.fromkeys(twice, _TWICE) | {
+            name: ApiError(Code.INVALID_REQUEST, f"Internal topic {name} cannot get more partitions.")
+            for name in INTERNAL_TOPICS.intersection(names)
+        }
+        wanted = [_more_partitions(topic) for topic in request.topics if topic.name not in refused]
         results = await results_or_failure(
-            self._controller.create_partitions(wanted, validate_only=request.validate_only),
+            self._metadata.create_partitions(wanted, validate_only=request.validate_only),
             [topic.topic for topic in wanted],
         )
         return CreatePartitionsResponse(
-            results=tuple(_growth(name, _TWICE if name in twice else results[name]) for name in dict.fromkeys(names))
+            results=tuple(
+                _growth(name, refused[name] if name in refused else results[name]) for name in dict.fromkeys(names)
+            )
         )
 
     def _too_many(self, items: Sequence[object]) -> ApiError | None:
@@ -114,7 +131,7 @@ class TopicHandlers:
     def _creation(self, name: str, result: TopicImage | ApiError) -> CreatableTopicResult:
         if isinstance(result, ApiError):
             return _not_created(name, result)
-        image = self._controller.image
+        image = self._metadata.image
         settings = self._descriptions.topic(image, result)
         base = image.topics.get(result.view_of or "", result)
         return CreatableTopicResult(
@@ -135,7 +152,7 @@ class TopicHandlers:
 
     async def _deletions(self, asked: Sequence[DeleteTopicState]) -> list[DeletableTopicResult]:
         """Every topic is resolved to its id first, so that a namesake created meanwhile is not deleted."""
-        image = self._controller.image
+        image = self._metadata.image
         twice = duplicates(asked)
         found = {
             topic: image.topics.get(topic.name) if topic.name is not None else image.topic_by_id(topic.topic_id)
@@ -163,20 +180,20 @@ class TopicHandlers:
                 answers.append(image_of_it)
                 continue
             answers.append(_deletion(name, topic_id, error))
-        results = await results_or_failure(self._controller.delete_topics(list(ids), ids=ids), ids)
+        results = await results_or_failure(self._metadata.delete_topics(list(ids), ids=ids), ids)
         return [
             _deletion(answer.name, answer.id, results[answer.name]) if isinstance(answer, TopicImage) else answer
             for answer in answers
         ]
 
 
-def _new_topic(topic: CreatableTopic) -> NewTopic:
-    return NewTopic(
+def _new_topic(topic: CreatableTopic) -> TopicCreation:
+    return TopicCreation(
         name=topic.name,
         partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
         assignments=tuple(
-            Assignment(assignment.partition_index, _broker_ids(assignment.broker_ids))
+            ReplicaAssignment(assignment.partition_index, _broker_ids(assignment.broker_ids))
             for assignment in topic.assignments
         ),
         overrides={config.name: config.value for config in topic.configs},

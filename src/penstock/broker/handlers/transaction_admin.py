@@ -1,11 +1,13 @@
-"""Looking into transactions, and ending one by hand: ListTransactions, DescribeTransactions, DescribeProducers,
-WriteTxnMarkers.
+"""ListTransactions, DescribeTransactions and DescribeProducers; and WriteTxnMarkers, which brokers send each other.
+
+An operator ends a hanging transaction with WriteTxnMarkers too, through the inter-broker listener.
 """
 
 from __future__ import annotations
 
-from penstock.broker.context import RequestContext
 from penstock.broker.coordinators import Coordinators
+from penstock.broker.known_brokers import KnownBrokers
+from penstock.broker.requests.context import RequestContext
 from penstock.errors import ApiError, Code, StorageError, code_of
 from penstock.groups.consumer.pattern import Pattern, PatternError
 from penstock.ids import TopicPartition
@@ -31,15 +33,16 @@ from penstock.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from penstock.replication.marker import Marker
 from penstock.replication.replicas import Replicas
+from penstock.replication.transaction_marker import TransactionMarker
 from penstock.transactions.records import by_topic
 from penstock.transactions.state import Status, TransactionState
 
 
 class TransactionAdminHandlers:
-    def __init__(self, coordinators: Coordinators, replicas: Replicas) -> None:
+    def __init__(self, coordinators: Coordinators, replicas: Replicas, brokers: KnownBrokers) -> None:
         self._coordinators = coordinators
+        self._brokers = brokers
         self._transactions = coordinators.transactions.coordinator()
         self._replicas = replicas
 
@@ -68,46 +71,60 @@ class TransactionAdminHandlers:
                 and (pattern is None or pattern.matches(name))
             )
 
+        listed = []
+        async for name, state in context.work.over(list(self._transactions.states())):
+            if is_wanted(name, state):
+                await context.work.grow(1)
+                listed.append(
+                    Listed(transactional_id=name, producer_id=state.producer_id, transaction_state=state.status.shown)
+                )
         return ListTransactionsResponse(
             unknown_state_filters=tuple(name for name in request.state_filters if name not in names),
-            transaction_states=tuple(
-                Listed(transactional_id=name, producer_id=state.producer_id, transaction_state=state.status.shown)
-                for name, state in self._transactions.states()
-                if is_wanted(name, state)
-            ),
+            transaction_states=tuple(listed),
         )
 
     async def describe_transactions(
         self, request: DescribeTransactionsRequest, context: RequestContext
     ) -> DescribeTransactionsResponse:
-        described = [await self._described(name) for name in request.transactional_ids]
+        described = []
+        # A transaction is described once, however often it is named.
+        async for name in context.work.over(dict.fromkeys(request.transactional_ids)):
+            described.append(await self._described(name))
+            await context.work.grow(1 + sum(len(topic.partitions) for topic in described[-1].topics))
         return DescribeTransactionsResponse(transaction_states=tuple(described))
 
     async def describe_producers(
         self, request: DescribeProducersRequest, context: RequestContext
     ) -> DescribeProducersResponse:
-        return DescribeProducersResponse(
-            topics=tuple(
-                TopicResponse(
-                    name=topic.name,
-                    partitions=tuple(self._producers(topic.name, index) for index in topic.partition_indexes),
-                )
-                for topic in request.topics
-            )
-        )
+        topics = []
+        async for topic in context.work.over(request.topics):
+            partitions = []
+            # A partition is described once, however often a topic's entry names it.
+            async for index in context.work.over(dict.fromkeys(topic.partition_indexes)):
+                partitions.append(self._producers(topic.name, index))
+                await context.work.grow(1 + len(partitions[-1].active_producers))
+            topics.append(TopicResponse(name=topic.name, partitions=tuple(partitions)))
+        return DescribeProducersResponse(topics=tuple(topics))
 
     async def write_markers(self, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+        is_broker = self._brokers.is_broker(context.caller)
         results = []
-        for asked in request.markers:
-            marker = Marker(asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch)
+        async for asked in context.work.over(request.markers):
+            marker = TransactionMarker(
+                asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch
+            )
             topics = []
-            for topic in asked.topics:
-                codes = [
-                    (index, await self._mark(TopicPartition(topic.name, index), marker))
-                    for index in topic.partition_indexes
-                ]
+            async for topic in context.work.over(asked.topics):
                 partitions = tuple(
-                    WritableTxnMarkerPartitionResult(partition_index=index, error_code=code) for index, code in codes
+                    [
+                        WritableTxnMarkerPartitionResult(
+                            partition_index=index,
+                            error_code=await self._mark(TopicPartition(topic.name, index), marker)
+                            if is_broker
+                            else Code.CLUSTER_AUTHORIZATION_FAILED,
+                        )
+                        async for index in context.work.over(topic.partition_indexes)
+                    ]
                 )
                 topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
             results.append(WritableTxnMarkerResult(producer_id=asked.producer_id, topics=tuple(topics)))
@@ -142,7 +159,7 @@ class TransactionAdminHandlers:
             active_producers=tuple(ProducerState(**found._asdict()) for found in log.producers.describe()),
         )
 
-    async def _mark(self, at: TopicPartition, marker: Marker) -> Code:
+    async def _mark(self, at: TopicPartition, marker: TransactionMarker) -> Code:
         try:
             await self._coordinators.write_marker(at, marker)
         except (ApiError, StorageError) as error:

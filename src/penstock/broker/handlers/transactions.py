@@ -1,15 +1,16 @@
-"""What a transactional producer asks: AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn."""
+"""Requests of transactional producers: AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.broker.context import RequestContext
 from penstock.broker.coordinators import Coordinators
+from penstock.broker.known_brokers import KnownBrokers
+from penstock.broker.requests.context import RequestContext
 from penstock.clock import Clock
-from penstock.cluster.controller import Controller
-from penstock.cluster.metadata import INTERNAL_TOPICS
-from penstock.cluster.retiring import is_writable
+from penstock.cluster.decisions.retired_partitions import is_writable
+from penstock.cluster.metadata import INTERNAL_TOPICS, OFFSETS_TOPIC
+from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.errors import ApiError, Code
 from penstock.groups.events import MemberEpoch
 from penstock.groups.offsets import Committed
@@ -30,12 +31,15 @@ from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from penstock.replication.statelog import Transaction
-from penstock.transactions.machine import BUMPING_VERSION, Producer
+from penstock.replication.state_log import GuardedTransaction
+from penstock.transactions.state_machine import BUMPING_VERSION, Producer
 
 _FENCED_FROM = 2
 """Before, a producer that has a successor is told that its epoch is wrong."""
-_MANY_TRANSACTIONS_FROM = 4
+_BROKERS_ONLY_FROM = 4
+"""From this version of AddPartitionsToTxn on, it is what the leader of a partition asks the coordinator, for clients
+that do not ask themselves (KIP-890). Clients use the versions before.
+"""
 _BUMPING_END_FROM = 5
 _ADDING_COMMIT_FROM = 5
 """A commit of offsets adds the group to the transaction itself."""
@@ -44,29 +48,26 @@ _OLD = 0
 
 
 class TransactionHandlers:
-    def __init__(self, coordinators: Coordinators, controller: Controller, clock: Clock) -> None:
+    def __init__(
+        self, coordinators: Coordinators, metadata: MetadataChanges, brokers: KnownBrokers, clock: Clock
+    ) -> None:
         self._transactions = coordinators.transactions.coordinator()
         self._coordinators = coordinators
-        self._controller = controller
+        self._metadata = metadata
+        self._brokers = brokers
         self._clock = clock
 
     async def add_partitions(
         self, request: AddPartitionsToTxnRequest, context: RequestContext
     ) -> AddPartitionsToTxnResponse:
-        if context.version >= _MANY_TRANSACTIONS_FROM:
-            results = []
-            for asked in request.transactions:
-                producer = Producer(asked.producer_id, asked.producer_epoch)
-                codes = await self._add(asked.transactional_id, producer, asked.topics, only_verify=asked.verify_only)
-                results.append(
-                    AddPartitionsToTxnResult(
-                        transactional_id=asked.transactional_id, topic_results=_topic_results(asked.topics, codes)
-                    )
-                )
-            return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
+        if context.version >= _BROKERS_ONLY_FROM:
+            return await self._add_for_broker(request, context)
         topics = request.v3_and_below_topics
         producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-        codes = await self._add(request.v3_and_below_transactional_id, producer, topics)
+        wanted = _partitions(topics)
+        await context.work.pause()
+        refused = {at: code async for at in context.work.over(wanted) if (code := self._refusal(at)) is not Code.NONE}
+        codes = await self._add(request.v3_and_below_transactional_id, producer, wanted, refused, _OLD)
         codes = {at: _spoken(code, context.version) for at, code in codes.items()}
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(topics, codes))
 
@@ -84,7 +85,7 @@ class TransactionHandlers:
         now_ms = self._clock.now_ms()
         codes: dict[TopicPartition, Code] = {}
         offsets: dict[TopicPartition, Committed] = {}
-        for topic in request.topics:
+        async for topic in context.work.over(request.topics):
             for wanted in topic.partitions:
                 at = TopicPartition(topic.name, wanted.partition_index)
                 if not self._exists(at):
@@ -129,24 +130,52 @@ class TransactionHandlers:
             producer_epoch=decision.producer.epoch,
         )
 
+    async def _add_for_broker(
+        self, request: AddPartitionsToTxnRequest, context: RequestContext
+    ) -> AddPartitionsToTxnResponse:
+        """What the leader of a partition, or the coordinator of a group, asks about its clients' transactions."""
+        if not self._brokers.is_broker(context.caller):
+            return AddPartitionsToTxnResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED)
+        results = []
+        async for asked in context.work.over(request.transactions):
+            producer = Producer(asked.producer_id, asked.producer_epoch)
+            wanted = _partitions(asked.topics)
+            if asked.verify_only:
+                codes = await self._verify(asked.transactional_id, producer, wanted)
+            else:
+                refused = {at: code for at in wanted if (code := self._refusal_to_broker(at)) is not Code.NONE}
+                codes = await self._add(asked.transactional_id, producer, wanted, refused, BUMPING_VERSION)
+            await context.work.pause()
+            results.append(
+                AddPartitionsToTxnResult(
+                    transactional_id=asked.transactional_id, topic_results=_topic_results(asked.topics, codes)
+                )
+            )
+        return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
+
+    async def _verify(
+        self, transactional_id: str, producer: Producer, wanted: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Code]:
+        try:
+            _require_names(transactional_id)
+            return await self._transactions.verify(transactional_id, producer, wanted)
+        except ApiError as error:
+            return dict.fromkeys(wanted, error.code)
+
     async def _add(
         self,
         transactional_id: str,
         producer: Producer,
-        topics: Iterable[AddPartitionsToTxnTopic],
-        *,
-        only_verify: bool = False,
+        wanted: Sequence[TopicPartition],
+        refused: Mapping[TopicPartition, Code],
+        version: int,
     ) -> dict[TopicPartition, Code]:
         """All of the partitions are added, or none."""
-        wanted = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
         try:
             _require_names(transactional_id)
-            if only_verify:
-                return await self._transactions.verify(transactional_id, producer, wanted)
-            refused = {at: code for at in wanted if (code := self._refusal(at)) is not Code.NONE}
             if refused:
-                return dict.fromkeys(wanted, Code.OPERATION_NOT_ATTEMPTED) | refused
-            code = await self._transactions.add_partitions(transactional_id, producer, wanted, _OLD)
+                return dict.fromkeys(wanted, Code.OPERATION_NOT_ATTEMPTED) | dict(refused)
+            code = await self._transactions.add_partitions(transactional_id, producer, wanted, version)
         except ApiError as error:
             code = error.code
         return dict.fromkeys(wanted, code)
@@ -160,26 +189,43 @@ class TransactionHandlers:
         at = await groups.place_of(request.group_id)
         guard = groups.guard(at, producer.id)
         adds = version >= _ADDING_COMMIT_FROM
-        code = (
-            await self._coordinators.elsewhere.join(
+        try:
+            joined = await self._coordinators.remote_transactions.join(
                 request.transactional_id, producer, [at], version=BUMPING_VERSION, adds=adds
             )
-        )[at]
+            code = joined[at]
+        except ApiError as error:
+            code = error.code
         if code is Code.TRANSACTION_ABORTABLE and not adds:
             code = Code.INVALID_TXN_STATE
+        if code is Code.NOT_COORDINATOR:
+            # Of the transaction: the client would look for another coordinator of its group.
+            code = Code.COORDINATOR_NOT_AVAILABLE
         if code is not Code.NONE:
             raise ApiError(code)
         member = MemberEpoch(request.member_id, request.group_instance_id, request.generation_id)
-        transaction = Transaction(producer.id, producer.epoch, guard)
+        transaction = GuardedTransaction(producer.id, producer.epoch, guard)
         whole, codes = await groups.commit(request.group_id, member, offsets, transaction)
         if whole is Code.GROUP_ID_NOT_FOUND:
             whole = Code.ILLEGAL_GENERATION
         return codes if whole is None else dict.fromkeys(offsets, whole)
 
     def _refusal(self, at: TopicPartition) -> Code:
+        """Why a client may not add this partition; NONE if it may."""
         if at.topic in INTERNAL_TOPICS:
             return Code.TOPIC_AUTHORIZATION_FAILED
-        topic = self._controller.image.topics.get(at.topic)
+        return self._missing(at)
+
+    def _refusal_to_broker(self, at: TopicPartition) -> Code:
+        """Why a broker may not add this partition; NONE if it may.
+
+        The coordinator of a group adds the partition in which it writes the group's offsets. A partition has to be
+        known here: else the markers would not find it if the transaction were to end now.
+        """
+        return self._missing(at) if at.topic == OFFSETS_TOPIC else self._refusal(at)
+
+    def _missing(self, at: TopicPartition) -> Code:
+        topic = self._metadata.image.topics.get(at.topic)
         if topic is not None and topic.view_of is not None:
             return Code.INVALID_TOPIC_EXCEPTION
         if topic is None or not is_writable(topic, at.partition):
@@ -187,7 +233,7 @@ class TransactionHandlers:
         return Code.NONE
 
     def _exists(self, at: TopicPartition) -> bool:
-        topic = self._controller.image.seen(at.topic)
+        topic = self._metadata.image.seen(at.topic)
         return topic is not None and 0 <= at.partition < len(topic.partitions)
 
 
@@ -201,6 +247,10 @@ def _require_names(transactional_id: str, group_id: str = "-") -> None:
 def _spoken(code: Code, version: int) -> Code:
     """The code in the words of a version."""
     return Code.INVALID_PRODUCER_EPOCH if code is Code.PRODUCER_FENCED and version < _FENCED_FROM else code
+
+
+def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
 def _topic_results(

@@ -1,1 +1,1 @@
-"""Groups of the classic protocol: members agree among themselves, their leader makes the plan."""
+"""Groups of the classic protocol: the leader among the members assigns partitions."""

@@ -1,11 +1,11 @@
-"""A generation of a group: the record that makes it durable, and what its members are told of it."""
+"""A generation of a classic group: the record that makes it durable, and the replies that announce it to members."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from penstock.groups.classic.members import Member
+from penstock.groups.classic.members import ClassicMember
 from penstock.groups.classic.roster import Roster
 from penstock.groups.events import Joined, Sync, Synced
 from penstock.groups.pause import NOT_PAUSED, Pause
@@ -16,7 +16,7 @@ _STREAMS = "stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRecord:
+class GenerationRecord:
     """A generation of a group, as it is written to the log."""
 
     group_id: str
@@ -25,7 +25,7 @@ class GroupRecord:
     protocol: str | None
     leader: str | None
     changed_ms: int
-    members: tuple[Member, ...]
+    members: tuple[ClassicMember, ...]
     withheld: Pause = NOT_PAUSED
     """What of the members' assignments they were not handed."""
     is_reset: bool = False
@@ -34,7 +34,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """What the members of a group have agreed upon."""
+    """The assignment that the members of a group have agreed on."""
 
     number: int = 0
     protocol_type: str = ""
@@ -43,7 +43,7 @@ class Generation:
     withheld: Pause = NOT_PAUSED
 
     @classmethod
-    def of(cls, record: GroupRecord) -> Generation:
+    def of(cls, record: GenerationRecord) -> Generation:
         return cls(
             number=record.generation,
             protocol_type=record.protocol_type,
@@ -56,7 +56,7 @@ class Generation:
         """Whether a member that says what was agreed upon says the same."""
         return event.protocol_type in (None, self.protocol_type) and event.protocol in (None, self.protocol)
 
-    def joined(self, member: Member, roster: Roster, *, skip_assignment: bool = False) -> Joined:
+    def joined(self, member: ClassicMember, roster: Roster, *, skip_assignment: bool = False) -> Joined:
         """What a member is told at the end of a rebalance; its leader is told of everybody."""
         members: tuple[tuple[str, str | None, bytes], ...] = ()
         if member.member_id == self.leader and self.protocol is not None:
@@ -78,9 +78,9 @@ class Generation:
 
     def record(
         self, group_id: str, roster: Roster, now_ms: int, plan: Mapping[str, bytes] | None = None
-    ) -> GroupRecord:
+    ) -> GenerationRecord:
         """The generation with the leader's plan, or with the assignments that the members have."""
-        return GroupRecord(
+        return GenerationRecord(
             group_id=group_id,
             protocol_type=self.protocol_type,
             generation=self.number,
@@ -89,7 +89,7 @@ class Generation:
             changed_ms=now_ms,
             withheld=self.withheld,
             members=tuple(
-                Member(
+                ClassicMember(
                     member_id=member.member_id,
                     instance_id=member.instance_id,
                     client_id=member.client_id,

@@ -1,8 +1,8 @@
 """One group of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup as a pure machine.
 
-`docs/groups.md` draws the states. An event and the time go in, an `Outcome` comes out; the clock moves only by `tick`.
-What is durable (generation, members and their assignments) becomes so by a `GroupRecord`, and `apply` takes one in,
-right after it was appended and at replay alike. Who waits, and whose session ends when, is soft; so is a generation
+`docs/internals/groups.md` draws the states. An event and the time go in, an `Outcome` comes out; the clock moves only
+by `tick`. Durable state (generation, members and their assignments) changes only by a `GenerationRecord`, which `apply`
+takes in right after it was appended, and at replay. Who waits, and whose session ends when, is soft; so is a generation
 until its leader has brought the plan.
 """
 
@@ -12,11 +12,11 @@ from dataclasses import replace
 from enum import Enum
 
 from penstock.errors import Code
-from penstock.groups.classic.generation import Generation, GroupRecord
-from penstock.groups.classic.members import Member
+from penstock.groups.classic.generation import Generation, GenerationRecord
+from penstock.groups.classic.members import ClassicMember
+from penstock.groups.classic.rebalance_timing import RebalanceTiming
 from penstock.groups.classic.roster import Roster
 from penstock.groups.classic.subscription import is_same
-from penstock.groups.classic.timing import RebalanceTiming
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, Outcome, Sync, Synced
 from penstock.groups.pause import NOT_PAUSED, Pause
 from penstock.groups.reset import ResetGuard
@@ -55,7 +55,7 @@ class ClassicGroup:
         self._timing = RebalanceTiming(rules.initial_rebalance_delay_ms)
 
     @property
-    def members(self) -> dict[str, Member]:
+    def members(self) -> dict[str, ClassicMember]:
         return self.roster.by_id
 
     @property
@@ -169,7 +169,7 @@ class ClassicGroup:
         self._look_again()
         return outcome
 
-    def apply(self, record: GroupRecord, now_ms: int) -> None:
+    def apply(self, record: GenerationRecord, now_ms: int) -> None:
         """Takes in a record that is in the log."""
         self.generation = Generation.of(record)
         self.changed_ms = record.changed_ms
@@ -300,7 +300,7 @@ class ClassicGroup:
             answer = self.generation.joined(member, self.roster, skip_assignment=was_leader)
         outcome.reply(event.token, answer)
 
-    def _update(self, member: Member, event: Join, now_ms: int) -> None:
+    def _update(self, member: ClassicMember, event: Join, now_ms: int) -> None:
         self.roster.describe(member, event.client_id, event.client_host, event.protocols)
         member.session_timeout_ms = event.session_timeout_ms
         member.rebalance_timeout_ms = event.rebalance_timeout_ms
@@ -308,7 +308,7 @@ class ClassicGroup:
             member.heard(now_ms)
             self._wake(member.expires_ms)
 
-    def _await_join(self, member: Member, token: object, outcome: Outcome) -> None:
+    def _await_join(self, member: ClassicMember, token: object, outcome: Outcome) -> None:
         """A client that asks again has given up its former request."""
         former = self.roster.await_join(member, token)
         outcome.reply(former, Joined(code=Code.REBALANCE_IN_PROGRESS, member_id=member.member_id))
@@ -325,7 +325,7 @@ class ClassicGroup:
             self._drop(self.members[member_id], outcome)
         return code or Code.NONE
 
-    def _drop(self, member: Member, outcome: Outcome) -> None:
+    def _drop(self, member: ClassicMember, outcome: Outcome) -> None:
         outcome.reply(member.join_token, Joined(code=Code.UNKNOWN_MEMBER_ID, member_id=member.member_id))
         outcome.reply(member.sync_token, Synced(code=Code.UNKNOWN_MEMBER_ID))
         self.roster.remove(member)

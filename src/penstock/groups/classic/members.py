@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 
 class Protocol(NamedTuple):
-    """One way of assigning partitions that a member offers, with what it wants to tell the leader."""
+    """An assignment protocol that a member supports, with its metadata for the leader."""
 
     name: str
     metadata: bytes
 
 
 @dataclass(slots=True)
-class Member:
-    """One member; what is below the line is soft and is not written to the log."""
+class ClassicMember:
+    """One member; fields below the line are in memory only and not written to the log."""
 
     member_id: str
     instance_id: str | None

@@ -1,6 +1,6 @@
-"""Who is in a classic group: its members by id and by instance id, and what is counted over all of them.
+"""The members of a classic group by id and by instance id, with counts over all of them.
 
-The counts are kept as members come and go, so that a join costs the same in a group of ten and of ten thousand.
+The counts are updated as members join and leave, so that a join costs the same in a group of ten and of ten thousand.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from penstock.errors import Code
-from penstock.groups.classic.members import Member, Protocol
+from penstock.groups.classic.members import ClassicMember, Protocol
 from penstock.groups.events import Joined, Outcome, Synced
 
 
 class Roster:
     """Invariant: every protocol's count in `_offered`, `size` and `joining` are those of the members in it."""
 
-    def __init__(self, members: Iterable[Member] = ()) -> None:
-        self.by_id: dict[str, Member] = {}
+    def __init__(self, members: Iterable[ClassicMember] = ()) -> None:
+        self.by_id: dict[str, ClassicMember] = {}
         self.static_ids: dict[str, str] = {}
         """Instance id to member id."""
         self.size = 0
@@ -32,31 +32,33 @@ class Roster:
     def __len__(self) -> int:
         return len(self.by_id)
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[ClassicMember]:
         return iter(self.by_id.values())
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicMember) -> None:
         self.by_id[member.member_id] = member
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.member_id
         self.joining += member.join_token is not None
         self._count(member, 1)
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ClassicMember) -> None:
         del self.by_id[member.member_id]
         if member.instance_id is not None:
             del self.static_ids[member.instance_id]
         self.joining -= member.join_token is not None
         self._count(member, -1)
 
-    def rename(self, member: Member, member_id: str) -> None:
+    def rename(self, member: ClassicMember, member_id: str) -> None:
         """The member's id changes and its place among the others does not."""
         member.member_id = member_id
         self.by_id = {found.member_id: found for found in self}
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member_id
 
-    def describe(self, member: Member, client_id: str, client_host: str, protocols: tuple[Protocol, ...]) -> None:
+    def describe(
+        self, member: ClassicMember, client_id: str, client_host: str, protocols: tuple[Protocol, ...]
+    ) -> None:
         """The member says anew who it is and what it can do."""
         self._count(member, -1)
         member.client_id = client_id
@@ -64,7 +66,7 @@ class Roster:
         member.protocols = protocols
         self._count(member, 1)
 
-    def await_join(self, member: Member, token: object | None) -> object | None:
+    def await_join(self, member: ClassicMember, token: object | None) -> object | None:
         """Sets the JoinGroup that waits, and gives the one that waited before."""
         before = member.join_token
         self.joining += (token is not None) - (before is not None)
@@ -83,7 +85,7 @@ class Roster:
             outcome.reply(member.sync_token, Synced(code=code))
             member.sync_token = None
 
-    def successor(self, saved: Iterable[Member], now_ms: int) -> Roster:
+    def successor(self, saved: Iterable[ClassicMember], now_ms: int) -> Roster:
         """The members that are in the log, with what is known of them here."""
         members = []
         for found in saved:
@@ -115,7 +117,7 @@ class Roster:
     def longest_rebalance_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
-    def _count(self, member: Member, step: int) -> None:
+    def _count(self, member: ClassicMember, step: int) -> None:
         self.size += step * member.size
         for name in {offered.name for offered in member.protocols}:
             self._offered[name] += step

@@ -1,24 +1,24 @@
-"""Which topics members of a classic group read, as far as the metadata they send to their leader says."""
+"""The topics that members of a classic group subscribe to, read from the metadata they send to their leader."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from penstock.errors import ProtocolError
-from penstock.groups.classic.members import Member
+from penstock.groups.classic.members import ClassicMember
 from penstock.protocol.messages.consumer_protocol import SUBSCRIPTION
 
 
 def topics_of(metadata: bytes) -> frozenset[str] | None:
-    """The topics that a consumer wants; None for metadata that is not a consumer's."""
+    """The subscribed topics of a consumer; None for metadata that is not a consumer's."""
     try:
         return frozenset(SUBSCRIPTION.decode(metadata).topics)
     except ProtocolError:
         return None
 
 
-def topics_of_all(members: Iterable[Member], protocol: str) -> frozenset[str] | None:
-    """What the members want together; None if one of them cannot be understood."""
+def topics_of_all(members: Iterable[ClassicMember], protocol: str) -> frozenset[str] | None:
+    """The topics of all members together; None if the metadata of one cannot be parsed."""
     topics: set[str] = set()
     for member in members:
         wanted = topics_of(member.metadata_of(protocol))

@@ -1,1 +1,1 @@
-"""Groups of the new protocol (KIP-848): members say what they want, the broker makes the plan."""
+"""Groups of the consumer protocol (KIP-848): members say what they subscribe to, the broker assigns partitions."""

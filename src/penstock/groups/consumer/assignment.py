@@ -1,4 +1,4 @@
-"""Partitions that members of a consumer group are given: sets, so that plans can be compared and subtracted."""
+"""Assignments of a consumer group: sets of partitions that can be compared and subtracted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.ids import TopicId
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition of one very topic: another of the same name that was made later is not meant."""
+    """A partition of one topic id: a topic that was created later under the same name has another id."""
 
     topic_id: TopicId
     partition: int
@@ -38,7 +38,7 @@ def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[TopicId, tuple[int,
 
 @lru_cache(_TOPICS_KEPT)
 def partitions_of(topic_id: TopicId, count: int) -> Assignment:
-    """A whole topic; made once, so that all plans share what they are made of."""
+    """All partitions of a topic; created once and shared by all assignments."""
     return frozenset(TopicIdPartition(topic_id, index) for index in range(count))
 
 

@@ -1,6 +1,7 @@
-"""The plans that the broker makes for consumer groups: who reads which partitions.
+"""Assignors of the broker: which member of a consumer group reads which partitions.
 
-A plan gives every partition to exactly one member that reads its topic, and is the same for the same input.
+An assignment gives every partition to exactly one member that subscribes to its topic, and is the same for the same
+input.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Assignor = Callable[[Sequence[Subscriber], Mapping[TopicId, int]], Plan]
 
 
 def uniform(subscribers: Sequence[Subscriber], partitions: Mapping[TopicId, int]) -> Plan:
-    """As many partitions for one as for the other, and as few of them moved as possible."""
+    """Balances the number of partitions per member, and moves as few as possible."""
     ordered = sorted(subscribers, key=lambda subscriber: subscriber.order)
     readers: dict[TopicId, list[int]] = {topic_id: [] for topic_id in partitions}
     for number, subscriber in enumerate(ordered):
@@ -56,7 +57,7 @@ def uniform(subscribers: Sequence[Subscriber], partitions: Mapping[TopicId, int]
 
 
 def range_(subscribers: Sequence[Subscriber], partitions: Mapping[TopicId, int]) -> Plan:
-    """Of each topic, neighbouring partitions for each of its readers, in the same order of readers for all topics."""
+    """Gives each member of a topic a range of neighbouring partitions; members have the same order in all topics."""
     plan: dict[str, set[TopicIdPartition]] = {subscriber.member_id: set() for subscriber in subscribers}
     ordered = sorted(subscribers, key=lambda subscriber: subscriber.order)
     for topic_id, count in partitions.items():

@@ -1,4 +1,4 @@
-"""What a member of a consumer group may ask for; each raises ApiError if it may not."""
+"""Checks of what a member of a consumer group asks for; each raises ApiError."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_assignor(name: str | None, rules: GroupRules) -> None:
 
 
 def check_pattern(pattern: str | None, rules: GroupRules) -> None:
-    """An empty expression means nothing, and may be said."""
+    """An empty expression is allowed: it matches nothing."""
     if not pattern:
         return
     if len(pattern) > rules.max_pattern_length:
@@ -29,7 +29,7 @@ def check_pattern(pattern: str | None, rules: GroupRules) -> None:
 
 
 def check_room(state: ConsumerState, member: ConsumerMember, rules: GroupRules) -> None:
-    """Whether there is a place for a member, new or as it is now."""
+    """Whether the group has room for a new member, or for what a member says of itself now."""
     before = state.members.get(member.member_id)
     if before is None and len(state.members) >= rules.max_members:
         raise ApiError(Code.GROUP_MAX_SIZE_REACHED, f"The group has {rules.max_members} members already.")

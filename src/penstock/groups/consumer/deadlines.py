@@ -1,11 +1,11 @@
-"""Until when members of a consumer group are waited for; soft, and counted anew after a restart."""
+"""Deadlines of the members of a consumer group; in memory only, and restarted after a restart of the broker."""
 
 from __future__ import annotations
 
 from enum import Enum
 
 
-class Wait(Enum):
+class DeadlineKind(Enum):
     SESSION = "to be heard from"
     REVOKE = "to let go of partitions"
     JOIN = "to join again, in the classic protocol"
@@ -13,22 +13,22 @@ class Wait(Enum):
 
 
 class Deadlines:
-    """Times by member and by what is waited for."""
+    """Times by member and kind."""
 
     def __init__(self) -> None:
         self.due_ms: int | None = None
         """Nothing is over before; what was waited for may have come meanwhile."""
-        self._times: dict[str, dict[Wait, int]] = {}
+        self._times: dict[str, dict[DeadlineKind, int]] = {}
 
-    def set(self, member_id: str, wait: Wait, at_ms: int) -> None:
+    def set(self, member_id: str, wait: DeadlineKind, at_ms: int) -> None:
         self._times.setdefault(member_id, {})[wait] = at_ms
         self.due_ms = at_ms if self.due_ms is None else min(self.due_ms, at_ms)
 
-    def set_if_absent(self, member_id: str, wait: Wait, at_ms: int) -> None:
+    def set_if_absent(self, member_id: str, wait: DeadlineKind, at_ms: int) -> None:
         if wait not in self._times.get(member_id, {}):
             self.set(member_id, wait, at_ms)
 
-    def clear(self, member_id: str, wait: Wait) -> None:
+    def clear(self, member_id: str, wait: DeadlineKind) -> None:
         self._times.get(member_id, {}).pop(wait, None)
 
     def forget(self, member_id: str) -> None:

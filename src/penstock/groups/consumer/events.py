@@ -1,4 +1,4 @@
-"""The one request of the new protocol, as an event, and its answer."""
+"""The consumer protocol's one request, as an event, and its answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.protocol.messages.consumer_group_heartbeat import JOIN, LEAVE, LEA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
-    """What a member says; None, or a timeout of -1, is what has not changed since it last said it."""
+    """The heartbeat of a member; a field that is None, or a timeout of -1, has not changed since the last one."""
 
     member_id: str
     epoch: int

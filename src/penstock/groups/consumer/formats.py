@@ -1,4 +1,4 @@
-"""The records of consumer groups in Kafka's own format (kinds 3 and 5 to 8)."""
+"""Records of consumer groups in Kafka's format (kinds 3 and 5 to 8)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.groups.consumer.records import (
     TargetRecord,
 )
 from penstock.protocol.messages import group_records as formats
-from penstock.replication.statelog import StateRecord
+from penstock.replication.state_log import StateRecord
 
 
 def encode(record: ConsumerRecord) -> StateRecord:
@@ -44,7 +44,7 @@ def encode(record: ConsumerRecord) -> StateRecord:
 
 
 def decode(kind: object, record: StateRecord) -> ConsumerRecord | None:
-    """The change behind a record of one of `GROUP_RECORDS`; None if it is none of a consumer group."""
+    """The change in a record of one of `GROUP_RECORDS`; None if the record is not of a consumer group."""
     data = record.value
     if kind is formats.CONSUMER_GROUP_METADATA:
         group_id = formats.CONSUMER_GROUP_METADATA.key.decode(record.key).group_id

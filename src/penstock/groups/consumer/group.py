@@ -1,7 +1,7 @@
-"""One group of the new protocol (KIP-848): heartbeats in, records and answers out.
+"""One group of the consumer protocol (KIP-848): heartbeats in, records and answers out.
 
-`docs/groups.md` draws the states. What is durable is in `state` and changes in `apply` only; an event is worked out on
-a draft of it. Soft is who is waited for until when, which follows from the records and from who is heard.
+`docs/internals/groups.md` draws the states. Durable state is in `state` and changes only in `apply`; an event is
+decided on a draft of it. Deadlines of members are in memory only: they follow from the records and the heartbeats.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.config.group import group_config
 from penstock.errors import ApiError, Code
 from penstock.groups.consumer.assignment import Assignment
 from penstock.groups.consumer.checks import check_assignor, check_pattern, check_room
-from penstock.groups.consumer.deadlines import Deadlines, Wait
+from penstock.groups.consumer.deadlines import DeadlineKind, Deadlines
 from penstock.groups.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from penstock.groups.consumer.members import ConsumerMember, MemberState
 from penstock.groups.consumer.reconciliation import reconcile
@@ -27,7 +27,7 @@ from penstock.groups.consumer.records import (
     TargetEpochRecord,
     TargetRecord,
 )
-from penstock.groups.consumer.state import ConsumerState, Draft
+from penstock.groups.consumer.state import ConsumerState, ConsumerStateDraft
 from penstock.groups.consumer.target import Topics, chosen_assignor
 from penstock.groups.events import Outcome
 from penstock.groups.pause import NOT_PAUSED, Pause
@@ -41,7 +41,7 @@ _RETRY_MS = 1_000
 
 
 class ConsumerGroup:
-    """Invariant: among the members, if there are any, is one that speaks the new protocol."""
+    """Invariant: if the group has members, at least one speaks the consumer protocol."""
 
     def __init__(self, group_id: str, rules: GroupRules) -> None:
         self.group_id = group_id
@@ -112,7 +112,7 @@ class ConsumerGroup:
                 if not self.members:
                     self.emptied_ms = now_ms
             case MemberRecord(_, member_id, ConsumerMember() as member):
-                self.deadlines.set_if_absent(member_id, Wait.SESSION, now_ms + self._session_ms(member))
+                self.deadlines.set_if_absent(member_id, DeadlineKind.SESSION, now_ms + self._session_ms(member))
             case CurrentRecord(_, member_id, _):
                 self._await_revocation(member_id, now_ms)
 
@@ -120,20 +120,20 @@ class ConsumerGroup:
         """Nobody could be heard while the group was not there."""
         self.emptied_ms = now_ms
         for member_id, member in self.members.items():
-            self.deadlines.set(member_id, Wait.SESSION, now_ms + self._session_ms(member))
+            self.deadlines.set(member_id, DeadlineKind.SESSION, now_ms + self._session_ms(member))
             self._await_revocation(member_id, now_ms)
         return Outcome()
 
     def heard(self, member_id: str, now_ms: int) -> None:
         member = self.members.get(member_id)
         if member is not None:
-            self.deadlines.set(member_id, Wait.SESSION, now_ms + self._session_ms(member))
+            self.deadlines.set(member_id, DeadlineKind.SESSION, now_ms + self._session_ms(member))
 
     def heartbeat(
-        self, event: ConsumerHeartbeat, image: MetadataImage, now_ms: int, draft: Draft | None = None
+        self, event: ConsumerHeartbeat, image: MetadataImage, now_ms: int, draft: ConsumerStateDraft | None = None
     ) -> tuple[HeartbeatAnswer, Outcome]:
         """Raises ApiError if the member is refused; `draft` has what goes before in the same event."""
-        draft = draft or Draft(self.state)
+        draft = draft or ConsumerStateDraft(self.state)
         self.take_settings(image)
         event.check()
         if event.is_leave:
@@ -157,7 +157,7 @@ class ConsumerGroup:
         )
         return answer, self.finish(draft, image, now_ms)
 
-    def replace_member(self, draft: Draft, member_id: str, new_id: str) -> None:
+    def replace_member(self, draft: ConsumerStateDraft, member_id: str, new_id: str) -> None:
         """A static member goes on under a new id, with what it had."""
         member, current = draft.state.members[member_id], draft.state.current_of(member_id)
         target = draft.state.target_of(member_id)
@@ -168,7 +168,9 @@ class ConsumerGroup:
             CurrentRecord(self.group_id, new_id, replace(current, epoch=JOIN, previous_epoch=JOIN)),
         )
 
-    def advance(self, draft: Draft, member: ConsumerMember, owned: Assignment | None, image: MetadataImage) -> None:
+    def advance(
+        self, draft: ConsumerStateDraft, member: ConsumerMember, owned: Assignment | None, image: MetadataImage
+    ) -> None:
         """The member into the epoch, the epoch into the target, the target into what the member has."""
         member_id = member.member_id
         before = draft.state.members.get(member_id)
@@ -196,13 +198,13 @@ class ConsumerGroup:
         if moved != current:
             draft.write(CurrentRecord(self.group_id, member_id, moved))
 
-    def remove(self, draft: Draft, member_ids: list[str], image: MetadataImage) -> None:
+    def remove(self, draft: ConsumerStateDraft, member_ids: list[str], image: MetadataImage) -> None:
         for member_id in member_ids:
             draft.write(*draft.state.removal_of(member_id))
         if member_ids:
             self._begin_epoch(draft, image, is_needed=True)
 
-    def finish(self, draft: Draft, image: MetadataImage, now_ms: int) -> Outcome:
+    def finish(self, draft: ConsumerStateDraft, image: MetadataImage, now_ms: int) -> Outcome:
         """The records of an event; a group in which nobody speaks the new protocol any more becomes a classic one."""
         outcome = Outcome(records=[*draft.records], is_whole=True)
         if draft.state.is_all_classic:
@@ -211,7 +213,7 @@ class ConsumerGroup:
 
     def tick(self, image: MetadataImage, now_ms: int) -> Outcome:
         """Removes those who were waited for in vain."""
-        draft = Draft(self.state)
+        draft = ConsumerStateDraft(self.state)
         over = self.deadlines.over(now_ms, _RETRY_MS)
         for member_id in over:
             if member_id not in self.members:
@@ -222,7 +224,7 @@ class ConsumerGroup:
         outcome.expired = len(gone)
         return outcome
 
-    def _admit(self, event: ConsumerHeartbeat, member_id: str, draft: Draft) -> ConsumerMember:
+    def _admit(self, event: ConsumerHeartbeat, member_id: str, draft: ConsumerStateDraft) -> ConsumerMember:
         """The member that sends a heartbeat, as it was; raises ApiError if it may not."""
         state = draft.state
         if event.instance_id is not None:
@@ -246,7 +248,7 @@ class ConsumerGroup:
         self._check_epoch(event, draft)
         return member
 
-    def _check_epoch(self, event: ConsumerHeartbeat, draft: Draft) -> None:
+    def _check_epoch(self, event: ConsumerHeartbeat, draft: ConsumerStateDraft) -> None:
         current = draft.state.current_of(event.member_id)
         if event.epoch in (JOIN, current.epoch):
             # Who joins again has given up everything, whatever we think it has.
@@ -257,7 +259,7 @@ class ConsumerGroup:
             raise ApiError(Code.FENCED_MEMBER_EPOCH, reason)
 
     def _leave(
-        self, event: ConsumerHeartbeat, draft: Draft, image: MetadataImage, now_ms: int
+        self, event: ConsumerHeartbeat, draft: ConsumerStateDraft, image: MetadataImage, now_ms: int
     ) -> tuple[HeartbeatAnswer, Outcome]:
         answer = HeartbeatAnswer(member_id=event.member_id, epoch=event.epoch)
         if event.instance_id is not None:
@@ -275,7 +277,7 @@ class ConsumerGroup:
             self.remove(draft, [event.member_id], image)
         return answer, self.finish(draft, image, now_ms)
 
-    def _begin_epoch(self, draft: Draft, image: MetadataImage, *, is_needed: bool) -> None:
+    def _begin_epoch(self, draft: ConsumerStateDraft, image: MetadataImage, *, is_needed: bool) -> None:
         """The group epoch rises if it must, or if the topics are not what they were when it began."""
         if not is_needed and self._looked_at == image.version:
             return
@@ -293,9 +295,9 @@ class ConsumerGroup:
         """A classic member that has to let go of something is waited for to join again instead."""
         member, current = self.members.get(member_id), self.state.current_of(member_id)
         if member is None or member.classic is not None or current.state is not MemberState.UNREVOKED_PARTITIONS:
-            self.deadlines.clear(member_id, Wait.REVOKE)
+            self.deadlines.clear(member_id, DeadlineKind.REVOKE)
         else:
-            self.deadlines.set(member_id, Wait.REVOKE, now_ms + member.rebalance_timeout_ms)
+            self.deadlines.set(member_id, DeadlineKind.REVOKE, now_ms + member.rebalance_timeout_ms)
 
 
 def _updated(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember:

@@ -1,4 +1,4 @@
-"""A member of a consumer group: what it said of itself, and how far it has come towards its target."""
+"""A member of a consumer group: its subscription, and its progress towards its target assignment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicSide:
-    """What a member has said of itself that speaks the classic protocol."""
+    """What a member that speaks the classic protocol has said of itself."""
 
     session_timeout_ms: int
     protocols: tuple[Protocol, ...]
@@ -53,7 +53,7 @@ class ConsumerMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Current:
-    """What a member may read now."""
+    """The current assignment of a member."""
 
     epoch: int = 0
     previous_epoch: int = 0

@@ -1,7 +1,6 @@
-"""Expressions that names are found by: RE2's syntax, which Kafka has too, matched in time proportional to a name.
+"""Regular expressions for topic names: RE2's syntax, as in Kafka, matched in time linear in the name.
 
-A client's expression must not be able to stop the broker, so Python's own engine, which tries alternatives one after
-the other, is not used.
+A client's expression must not be able to stop the broker, so Python's backtracking engine is not used.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ _MAX_BYTES = 1 << 20
 
 
 class PatternError(ValueError):
-    """The expression cannot be read; the text says why."""
+    """The expression is invalid; the text says why."""
 
 
 class Pattern:
-    """An expression that can be asked whether it means a name; the whole name has to match."""
+    """A compiled expression; it has to match the whole name."""
 
     def __init__(self, text: str) -> None:
         # Loaded with the first expression: most brokers never see one.

@@ -1,6 +1,6 @@
-"""One step of a member towards its target (KIP-848).
+"""One step of a member towards its target assignment (KIP-848).
 
-A partition is taken away first and given only when nobody has it any more; `docs/groups.md` draws the states.
+A partition is revoked first, and assigned once no other member has it. `docs/internals/groups.md` draws the states.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The changes of a consumer group, as they are written to the log; None takes back what the key names."""
+"""Changes of a consumer group as they are written to the log; None deletes what the key names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.groups.consumer.members import ConsumerMember, Current
 
 @dataclass(frozen=True, slots=True)
 class GroupEpoch:
-    """A group epoch, and what the topics looked like for which it was begun."""
+    """A group epoch, and a hash of the subscribed topics when it began."""
 
     number: int
     topics_hash: int
@@ -18,7 +18,7 @@ class GroupEpoch:
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """The group is in a new epoch; None: it is gone."""
+    """The group is in a new epoch; None: the group is deleted."""
 
     group_id: str
     epoch: GroupEpoch | None
@@ -33,7 +33,7 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True)
 class TargetEpochRecord:
-    """The targets of all members are those of this group epoch."""
+    """The target assignments of all members belong to this group epoch."""
 
     group_id: str
     epoch: int | None

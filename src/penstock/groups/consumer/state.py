@@ -1,7 +1,7 @@
-"""What is durable of a consumer group; it changes only by records.
+"""The durable state of a consumer group; it changes only by records.
 
-An event is worked out on a draft: a copy that takes in each record as it is decided upon, so that the next step sees
-it. The group itself takes in the same records once they are in the log.
+An event is decided on a draft: a copy that applies each record as it is decided, so that the next step sees it. The
+group itself applies the same records once they are in the log.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ class ConsumerState:
             self.static_ids[member.instance_id] = member_id
 
 
-class Draft:
-    """The state as it will be when the records are in."""
+class ConsumerStateDraft:
+    """The state as it will be once its records are in the log."""
 
     def __init__(self, state: ConsumerState) -> None:
         self.state = state

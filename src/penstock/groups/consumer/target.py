@@ -1,4 +1,4 @@
-"""From subscriptions and the cluster's topics to the plan that a consumer group is going to."""
+"""From subscriptions and the cluster's topics to the target assignment of a consumer group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Subscription = tuple[tuple[str, ...], str | None]
 
 
 class Topics:
-    """The topics behind a group's subscriptions; remembers what expressions mean in one image."""
+    """The topics that a group subscribes to; caches what expressions match in one metadata image."""
 
     def __init__(self) -> None:
         self._version = -1
@@ -88,6 +88,6 @@ def _subscription(member: ConsumerMember) -> Subscription:
 
 
 def chosen_assignor(state: ConsumerState, configured: tuple[str, ...]) -> str:
-    """The one that most members ask for, among equals the one named first in the settings; that one if nobody asks."""
+    """The assignor that most members ask for; among equals, or if none asks, the one named first in the settings."""
     votes = Counter(member.assignor for member in state.members.values() if member.assignor in configured)
     return max(configured, key=lambda name: votes[name])

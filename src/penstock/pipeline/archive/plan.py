@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from penstock.ids import TopicPartition
 from penstock.pipeline.failure import DataLossError
-from penstock.pipeline.lake.recordtable import Anchor
+from penstock.pipeline.lake.record_table import Anchor
 from penstock.pipeline.topics.ranges import Range
 
 FIRST_OFFSETS = 500_000
@@ -30,7 +30,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class OffsetRange:
     """A range for a task, and the record that has to lie before it."""
 
     range: Range
@@ -42,7 +42,7 @@ class Task:
     """Pieces of one topic, in order."""
 
     topic: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[OffsetRange, ...]
 
     @property
     def length(self) -> int:
@@ -53,7 +53,7 @@ class Task:
 class Next:
     """Where a partition is archived from, and what was lost before it."""
 
-    piece: Piece
+    piece: OffsetRange
     lost: int
 
 
@@ -61,7 +61,7 @@ def next_of(at: TopicPartition, progress: Progress, first: int, last: int, *, ac
     """What of a log that holds `first` to `last` is to be archived."""
     done = progress.watermark
     if done is None:
-        return Next(Piece(Range(at.topic, progress.topic_id, at.partition, first, last)), 0)
+        return Next(OffsetRange(Range(at.topic, progress.topic_id, at.partition, first, last)), 0)
     if last < done:
         raise DataLossError(
             f"{at} ends at {last}, but is archived up to {done}: its log was cut, and new records get old offsets"
@@ -73,10 +73,10 @@ def next_of(at: TopicPartition, progress: Progress, first: int, last: int, *, ac
         )
     start = max(first, done)
     anchor = progress.anchor if progress.anchor is not None and progress.anchor.offset >= first else None
-    return Next(Piece(Range(at.topic, progress.topic_id, at.partition, start, last), anchor), start - done)
+    return Next(OffsetRange(Range(at.topic, progress.topic_id, at.partition, start, last), anchor), start - done)
 
 
-def shortened(pieces: Iterable[Piece], ends: Mapping[TopicPartition, int]) -> list[Piece]:
+def shortened(pieces: Iterable[OffsetRange], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
     """Pieces up to these ends."""
     return [replace(piece, range=replace(piece.range, end=ends[piece.range.at])) for piece in pieces]
 
@@ -90,13 +90,13 @@ def next_limit(limit: int, took_s: float, most: int) -> int:
     return max(1, limit // 2) if took_s > SLOW_S else limit
 
 
-def tasks_for(pieces: Iterable[Piece], parallelism: int) -> list[Task]:
+def tasks_for(pieces: Iterable[OffsetRange], parallelism: int) -> list[Task]:
     """Tasks of much the same length, as many as run at once: long pieces cut, short ones of a topic put together."""
     whole = sorted((piece for piece in pieces if piece.range.length > 0), key=lambda piece: piece.range.at)
     total = sum(piece.range.length for piece in whole)
     most = max(_LEAST_OFFSETS, -(-total // max(1, parallelism)))
     tasks: list[Task] = []
-    waiting: list[Piece] = []
+    waiting: list[OffsetRange] = []
     for piece in (part for each in whole for part in _cut(each, most)):
         length = sum(each.range.length for each in waiting)
         if waiting and (waiting[0].range.topic != piece.range.topic or length + piece.range.length > most):
@@ -108,12 +108,12 @@ def tasks_for(pieces: Iterable[Piece], parallelism: int) -> list[Task]:
     return tasks
 
 
-def _cut(piece: Piece, most: int) -> list[Piece]:
+def _cut(piece: OffsetRange, most: int) -> list[OffsetRange]:
     whole = piece.range
     count = -(-whole.length // most)
     bounds = [whole.start + whole.length * number // count for number in range(count + 1)]
     # Only the first part follows on what was archived before.
     return [
-        Piece(replace(whole, start=bounds[number], end=bounds[number + 1]), piece.anchor if number == 0 else None)
+        OffsetRange(replace(whole, start=bounds[number], end=bounds[number + 1]), piece.anchor if number == 0 else None)
         for number in range(count)
     ]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.pipeline.archive.plan import Piece, Task
+from penstock.pipeline.archive.plan import OffsetRange, Task
 from penstock.pipeline.failure import DataLossError
-from penstock.pipeline.lake.delta import LakeFile, Place
-from penstock.pipeline.lake.recordfiles import RecordFiles
-from penstock.pipeline.lake.recordtable import FILE_SCHEMA, Anchor
+from penstock.pipeline.lake.delta import LakeFile, LakeLocation
+from penstock.pipeline.lake.record_files import RecordFiles
+from penstock.pipeline.lake.record_table import FILE_SCHEMA, Anchor
 from penstock.pipeline.topics.columns import Columns, time_of
-from penstock.pipeline.topics.fetching import Fetcher
+from penstock.pipeline.topics.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -28,28 +28,28 @@ _MADE = [{"timestamp_type": "timestampType"}.get(name, name) for name in FILE_SC
 class Archived:
     """What became of a piece."""
 
-    piece: Piece
+    piece: OffsetRange
     rows: int
     last: Anchor | None
     """Its last record, if it had any."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskResult:
     """What a task did."""
 
     files: tuple[LakeFile, ...]
     pieces: tuple[Archived, ...]
 
 
-def archive(kafka: Mapping[str, str], place: Place, task: Task, poll_timeout_ms: int) -> Outcome:
+def archive(kafka: Mapping[str, str], location: LakeLocation, task: Task, poll_timeout_ms: int) -> TaskResult:
     """Files with all records of the task's pieces."""
-    files = RecordFiles(place, task.topic, task.length)
+    files = RecordFiles(location, task.topic, task.length)
     today = datetime.now(UTC).date()
     longest = max(piece.range.length for piece in task.pieces)
     done = []
     try:
-        with Fetcher(kafka, longest=longest, fail_on_data_loss=True, poll_timeout_ms=poll_timeout_ms) as fetcher:
+        with RangeReader(kafka, longest=longest, fail_on_data_loss=True, poll_timeout_ms=poll_timeout_ms) as fetcher:
             for piece in task.pieces:
                 rows, last = 0, None
                 for messages in _records(fetcher, piece):
@@ -59,7 +59,7 @@ def archive(kafka: Mapping[str, str], place: Place, task: Task, poll_timeout_ms:
                 files.end_partition()
                 done.append(Archived(piece, rows, None if last is None else anchor_of(last)))
             fetcher.verify(task.topic, task.pieces[0].range.topic_id)
-        return Outcome(tuple(files.close()), tuple(done))
+        return TaskResult(tuple(files.close()), tuple(done))
     except BaseException:
         files.discard()
         raise
@@ -82,7 +82,7 @@ def anchor_of(message: Message) -> Anchor:
     return Anchor(offset, crc)
 
 
-def _records(fetcher: Fetcher, piece: Piece) -> Iterator[Sequence[Message]]:
+def _records(fetcher: RangeReader, piece: OffsetRange) -> Iterator[Sequence[Message]]:
     """The piece's messages; first of all the anchor is read, compared, and left out."""
     wanted, anchor = piece.range, piece.anchor
     start = wanted.start if anchor is None else anchor.offset

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.lake.delta import Change, Lake, LakeFile, Place
+from penstock.pipeline.lake.delta import Change, Lake, LakeFile, LakeLocation
 from penstock.pipeline.workers import Workers
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def bins_of(files: Iterable[LakeFile], target_bytes: int) -> list[Bin]:
     """Files that are worth putting together: those of at most half the target, up to the target."""
     small = [file for file in files if file.size * 2 <= target_bytes]
     found = []
-    for (topic, day), same in groupby(sorted(small, key=_place), key=lambda file: (file.topic, file.date)):
+    for (topic, day), same in groupby(sorted(small, key=_location), key=lambda file: (file.topic, file.date)):
         taken: list[LakeFile] = []
         for file in same:
             if taken and sum(each.size for each in taken) + file.size > target_bytes:
@@ -71,15 +71,17 @@ def compact(lake: Lake, workers: Workers, *, target_bytes: int = TARGET_BYTES) -
     lake.refresh()
     unknown = lake.unknown_columns()
     if unknown:
-        raise PipelineError(f"{lake.place.uri} has columns that this version does not know: {', '.join(unknown)}")
+        raise PipelineError(f"{lake.location.uri} has columns that this version does not know: {', '.join(unknown)}")
     bins = bins_of(lake.files(), target_bytes)
     total = Compacted(0, 0, 0, 0)
     for begin in range(0, len(bins), _ROUND_TASKS):
         chosen = bins[begin : begin + _ROUND_TASKS]
-        made = [file for files in workers.run(partial(rewrite, lake.place), chosen) for file in files]
+        made = [file for files in workers.run(partial(rewrite, lake.location), chosen) for file in files]
         gone = [file for each in chosen for file in each.files]
         if sum(file.rows for file in made) != sum(file.rows for file in gone):
-            raise PipelineError(f"compaction of {lake.place.uri} would change the number of rows; nothing was changed")
+            raise PipelineError(
+                f"compaction of {lake.location.uri} would change the number of rows; nothing was changed"
+            )
         lake.commit(Change(added=made, removed=gone, changes_data=False), partial(_all_there, lake, gone))
         total = Compacted(
             total.files_before + len(gone),
@@ -90,20 +92,20 @@ def compact(lake: Lake, workers: Workers, *, target_bytes: int = TARGET_BYTES) -
     return total
 
 
-def rewrite(place: Place, wanted: Bin) -> list[LakeFile]:
+def rewrite(location: LakeLocation, wanted: Bin) -> list[LakeFile]:
     """What a task does: row group by row group, in order."""
-    from penstock.pipeline.lake.recordfiles import RecordFiles, row_groups
+    from penstock.pipeline.lake.record_files import RecordFiles, row_groups
 
     groups = sorted(
-        (group for file in wanted.files for group in row_groups(place, file.path)), key=lambda group: group.place
+        (group for file in wanted.files for group in row_groups(location, file.path)), key=lambda group: group.position
     )
-    files = RecordFiles(place, wanted.topic, wanted.rows)
+    files = RecordFiles(location, wanted.topic, wanted.rows)
     try:
         before = None
         for group in groups:
-            if before is not None and group.place[:2] != before[:2]:
+            if before is not None and group.position[:2] != before[:2]:
                 files.end_partition()
-            before = group.place
+            before = group.position
             for batch in _whole(group.read()).to_batches():
                 files.write_day(batch, date.fromisoformat(wanted.date))
         return files.close()
@@ -116,7 +118,7 @@ def _whole(table: pa.Table) -> pa.Table:
     """With null in columns that are younger than the file."""
     import pyarrow as pa
 
-    from penstock.pipeline.lake.recordtable import FILE_SCHEMA
+    from penstock.pipeline.lake.record_table import FILE_SCHEMA
 
     columns = [
         table.column(field.name).cast(field.type)
@@ -132,12 +134,12 @@ def _all_there(lake: Lake, files: Iterable[LakeFile]) -> bool:
     gone = [file.path for file in files if file.path not in now]
     if gone:
         raise PipelineError(
-            f"{lake.place.uri}: {len(gone)} files were replaced or removed by somebody else meanwhile, such as "
+            f"{lake.location.uri}: {len(gone)} files were replaced or removed by somebody else meanwhile, such as "
             f"{gone[0]}; nothing was changed"
         )
     return True
 
 
-def _place(file: LakeFile) -> tuple[str, str, str, int, int]:
+def _location(file: LakeFile) -> tuple[str, str, str, int, int]:
     lowest = json.loads(file.stats)["minValues"]
     return file.topic, file.date, lowest.get("topic_id", ""), lowest.get("partition", 0), lowest.get("offset", 0)

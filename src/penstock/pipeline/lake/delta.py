@@ -2,7 +2,7 @@
 
 Rules:
 - A change is checked on the version that it follows, and becomes the very next version or nothing: delta-rs is told
-  not to retry and not to judge conflicts (docs/pipeline.md, "The archive").
+  not to retry and not to judge conflicts (docs/internals/pipeline.md, "The archive").
 - Only the driver changes a lake; tasks write files whose names nobody else uses.
 """
 
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.lake.objectstore import checked, first_look, unreachable
-from penstock.pipeline.lake.recordtable import CLUSTER, PARTITIONED_BY, SCHEMA, missing_columns
+from penstock.pipeline.lake.object_store import checked, first_look, unreachable
+from penstock.pipeline.lake.record_table import CLUSTER, PARTITIONED_BY, SCHEMA, missing_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ _PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LakeLocation:
     """Where a lake is, for whoever reads or writes files in it."""
 
     uri: str
@@ -79,8 +79,8 @@ class Change:
 class Lake:
     """The table as of the version that was looked at last."""
 
-    def __init__(self, place: Place, table: DeltaTable) -> None:
-        self.place = place
+    def __init__(self, location: LakeLocation, table: DeltaTable) -> None:
+        self.location = location
         self._table = table
         # Of one version: each look-up reads all that was written since the table's last checkpoint.
         self._marks: dict[str, int | None] = {}
@@ -96,7 +96,7 @@ class Lake:
         return self._table.metadata().configuration.get(CLUSTER)
 
     def refresh(self) -> None:
-        with _reaching(self.place):
+        with _reaching(self.location):
             self._table.update_incremental()
 
     def mark(self, key: str) -> int | None:
@@ -104,7 +104,7 @@ class Lake:
         if self._marks_version != self.version:
             self._marks, self._marks_version = {}, self.version
         if key not in self._marks:
-            with _reaching(self.place):
+            with _reaching(self.location):
                 found = self._table.transaction_version(key)
             self._marks[key] = None if found is None else int(found)
         return self._marks[key]
@@ -115,7 +115,7 @@ class Lake:
 
     def vacuum(self, hours: int, *, is_rehearsal: bool) -> list[str]:
         """Deletes files that no version since so many hours ago has, if they are as old; gives their names."""
-        with _reaching(self.place):
+        with _reaching(self.location):
             gone = self._table.vacuum(
                 retention_hours=hours, dry_run=is_rehearsal, enforce_retention_duration=False, full=True
             )
@@ -161,7 +161,7 @@ class Lake:
             if not check():
                 return False
             try:
-                with _reaching(self.place):
+                with _reaching(self.location):
                     self._write(change)
             except CommitFailedError:
                 # Somebody was first; or it was us, and the answer got lost. The next look tells.
@@ -174,7 +174,7 @@ class Lake:
             self._marks, self._marks_version = known | dict(change.marks), made
             self.refresh()
             return True
-        raise PipelineError(f"{self.place.uri} is changed by so many others that {_ATTEMPTS} attempts were in vain")
+        raise PipelineError(f"{self.location.uri} is changed by so many others that {_ATTEMPTS} attempts were in vain")
 
     def _write(self, change: Change) -> None:
         from deltalake import CommitProperties, Transaction
@@ -196,43 +196,43 @@ class Lake:
 
     def _sync(self, version: int) -> None:
         """On a disk of this machine a version is there after a power loss too, before anybody is told of it."""
-        if self.place.folder is not None:
-            log = self.place.folder / "_delta_log"
+        if self.location.folder is not None:
+            log = self.location.folder / "_delta_log"
             for path in (log / f"{version:020}.json", log):
                 sync(path)
 
 
-def open_lake(place: Place) -> Lake:
+def open_lake(location: LakeLocation) -> Lake:
     """A lake that exists."""
-    found = _opened(place)
+    found = _opened(location)
     if found is None:
-        raise PipelineError(f"there is no lake at {place.uri}; penstock pipeline archive makes one")
+        raise PipelineError(f"there is no lake at {location.uri}; penstock pipeline archive makes one")
     return found
 
 
-def open_for_archive(place: Place, cluster_id: str) -> Lake:
+def open_for_archive(location: LakeLocation, cluster_id: str) -> Lake:
     """A lake that has all columns and belongs to the cluster; it is made if there is none."""
     from deltalake import DeltaTable
 
-    found = _opened(place)
+    found = _opened(location)
     if found is None:
-        with _reaching(place):
+        with _reaching(location):
             table = DeltaTable.create(
-                place.uri,
+                location.uri,
                 SCHEMA,
                 mode="ignore",
                 partition_by=list(PARTITIONED_BY),
                 name="penstock",
                 description="Records of topics",
                 configuration={CLUSTER: cluster_id},
-                storage_options=dict(place.storage) or None,
+                storage_options=dict(location.storage) or None,
                 raise_if_key_not_exists=False,
             )
-        found = Lake(place, table)
+        found = Lake(location, table)
         found.refresh()
     owner = found._table.metadata().configuration.get(CLUSTER)
     if owner != cluster_id:
-        raise PipelineError(f"{place.uri} is the archive of cluster {owner}, and this is cluster {cluster_id}")
+        raise PipelineError(f"{location.uri} is the archive of cluster {owner}, and this is cluster {cluster_id}")
     _add_columns(found._table, missing_columns(_arrow(found._table)))
     return found
 
@@ -246,18 +246,18 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def _opened(place: Place) -> Lake | None:
+def _opened(location: LakeLocation) -> Lake | None:
     from deltalake import DeltaTable
 
-    with _reaching(place):
-        look = dict(place.storage) if place.folder is not None else first_look(place.storage)
-        if not DeltaTable.is_deltatable(place.uri, look or None):
+    with _reaching(location):
+        look = dict(location.storage) if location.folder is not None else first_look(location.storage)
+        if not DeltaTable.is_deltatable(location.uri, look or None):
             return None
-        return Lake(place, DeltaTable(place.uri, storage_options=dict(place.storage) or None))
+        return Lake(location, DeltaTable(location.uri, storage_options=dict(location.storage) or None))
 
 
 @contextmanager
-def _reaching(place: Place) -> Iterator[None]:
+def _reaching(location: LakeLocation) -> Iterator[None]:
     """What delta-rs cannot do for the sake of the store becomes one line. That a commit was not made is another thing:
     its caller looks why.
     """
@@ -268,7 +268,7 @@ def _reaching(place: Place) -> Iterator[None]:
     except CommitFailedError:
         raise
     except (OSError, DeltaError) as error:
-        raise unreachable(place.uri, place.storage, error) from None
+        raise unreachable(location.uri, location.storage, error) from None
 
 
 def _arrow(table: DeltaTable) -> pa.Schema:

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from penstock.pipeline.lake.recordtable import SCHEMA
-from penstock.pipeline.querying.history import Slice, Window
-from penstock.pipeline.querying.storedfiles import StoredFile, frame_of
+from penstock.pipeline.lake.record_table import SCHEMA
+from penstock.pipeline.querying.history import HistorySlice, TimeWindow
+from penstock.pipeline.querying.stored_files import StoredFile, frame_of
 from penstock.pipeline.source.datasource import COLUMNS as OF_TOPICS
 from penstock.pipeline.topics.options import KAFKA_PREFIX
 from penstock.pipeline.topics.ranges import Range
@@ -20,7 +20,7 @@ from penstock.pipeline.topics.ranges import Range
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from penstock.pipeline.lake.delta import LakeFile, Place
+    from penstock.pipeline.lake.delta import LakeFile, LakeLocation
 
 ALL = tuple(SCHEMA.names)
 _WHOLE = from_arrow_schema(SCHEMA)
@@ -29,15 +29,15 @@ _WORTH_SPLITTING = 200_000
 """So many live records are read by as many tasks as run at once, however few partitions have them."""
 
 
-class Reader:
+class HistoryReader:
     """Makes frames of slices, from where the lake and the brokers are."""
 
-    def __init__(self, spark: SparkSession, place: Place | None, kafka: Mapping[str, str] | None) -> None:
+    def __init__(self, spark: SparkSession, location: LakeLocation | None, kafka: Mapping[str, str] | None) -> None:
         self._spark = spark
-        self._place = place
+        self._location = location
         self._kafka = kafka
 
-    def frame(self, wanted: Slice, window: Window, columns: Sequence[str] = ALL) -> DataFrame:
+    def frame(self, wanted: HistorySlice, window: TimeWindow, columns: Sequence[str] = ALL) -> DataFrame:
         """The records of a slice that lie in the window; only the columns that are asked for are made."""
         needed = [name for name in ALL if name in columns or name == "timestamp"]
         parts = []
@@ -55,10 +55,10 @@ class Reader:
         return whole.select(*columns)
 
     def _archived(self, files: Iterable[LakeFile], columns: Sequence[str]) -> DataFrame:
-        assert self._place is not None
+        assert self._location is not None
         stored = [StoredFile(file.path, file.size, {"topic": file.topic, "date": file.date}) for file in files]
         # The schema is given, because files that are older than a column lack it.
-        return frame_of(self._spark, self._place, stored, StructType([_WHOLE[name] for name in columns]))
+        return frame_of(self._spark, self._location, stored, StructType([_WHOLE[name] for name in columns]))
 
     def _live(self, ranges: Sequence[Range], columns: Sequence[str]) -> DataFrame:
         assert self._kafka is not None

@@ -16,8 +16,8 @@ from datetime import UTC, date, datetime
 
 from penstock.ids import TopicPartition
 from penstock.pipeline.failure import DataLossError, PipelineError
-from penstock.pipeline.lake.delta import Lake, LakeFile, Place, open_lake
-from penstock.pipeline.lake.recordtable import offset_key
+from penstock.pipeline.lake.delta import Lake, LakeFile, LakeLocation, open_lake
+from penstock.pipeline.lake.record_table import offset_key
 from penstock.pipeline.topics.kafka import Brokers
 from penstock.pipeline.topics.positions import partitions_of
 from penstock.pipeline.topics.ranges import Range
@@ -27,7 +27,7 @@ _LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TimeWindow:
     """From one time up to but not including another; records without a time are in none but the endless one."""
 
     since: datetime | None = None
@@ -43,7 +43,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class HistorySlice:
     """What is read of some topics."""
 
     files: tuple[LakeFile, ...] = ()
@@ -58,7 +58,7 @@ class History:
             raise PipelineError("there is neither a lake nor a broker to read from")
         if lake is not None and brokers is not None and lake.cluster_id != brokers.cluster_id():
             raise PipelineError(
-                f"{lake.place.uri} is the archive of cluster {lake.cluster_id}, and this is cluster "
+                f"{lake.location.uri} is the archive of cluster {lake.cluster_id}, and this is cluster "
                 f"{brokers.cluster_id()}: their records are not one history"
             )
         self._lake = lake
@@ -79,7 +79,7 @@ class History:
         views = self._brokers.views(names) if self._brokers is not None else frozenset[str]()
         return [name for name in names if name not in views]
 
-    def slice(self, topics: Collection[str], window: Window) -> Slice:
+    def slice(self, topics: Collection[str], window: TimeWindow) -> HistorySlice:
         """What there is of these topics now."""
         for look in range(1, _LOOKS + 1):
             if self._lake is not None:
@@ -91,11 +91,11 @@ class History:
                     raise
         raise AssertionError
 
-    def _look(self, topics: Collection[str], window: Window) -> Slice:
+    def _look(self, topics: Collection[str], window: TimeWindow) -> HistorySlice:
         files = [] if self._lake is None else self._lake.files()
         kept = tuple(file for file in files if file.topic in topics and may_have(file, window))
         if self._brokers is None:
-            return Slice(files=kept)
+            return HistorySlice(files=kept)
         known = self._brokers.topics(topics)
         partitions = partitions_of(known.values())
         firsts = self._brokers.first_offsets(partitions)
@@ -112,15 +112,17 @@ class History:
             )
             for at in partitions
         ]
-        return Slice(kept, tuple(each for each in ranges if each.length > 0))
+        return HistorySlice(kept, tuple(each for each in ranges if each.length > 0))
 
     def _watermark(self, topic_id: str, partition: int) -> int | None:
         return None if self._lake is None else self._lake.mark(offset_key(topic_id, partition))
 
 
-def open_history(place: Place | None, kafka: Mapping[str, str] | None, *, accepts_loss: bool = False) -> History:
+def open_history(
+    location: LakeLocation | None, kafka: Mapping[str, str] | None, *, accepts_loss: bool = False
+) -> History:
     """Of a lake that exists, of a cluster, or of both."""
-    lake = None if place is None else open_lake(place)
+    lake = None if location is None else open_lake(location)
     return History(lake, None if kafka is None else Brokers(kafka), accepts_loss=accepts_loss)
 
 
@@ -140,7 +142,7 @@ def live_range(log: Range, *, watermark: int | None, young: int | None, accepts_
     return Range(log.topic, log.topic_id, log.partition, min(begin, log.end), log.end)
 
 
-def may_have(file: LakeFile, window: Window) -> bool:
+def may_have(file: LakeFile, window: TimeWindow) -> bool:
     """Whether a file can have records of a window."""
     day = date.fromisoformat(file.date)
     if window.since is not None and day < window.since.astimezone(UTC).date():
@@ -151,7 +153,7 @@ def may_have(file: LakeFile, window: Window) -> bool:
     youngest, oldest = _time(stats["maxValues"]), _time(stats["minValues"])
     if youngest is None or oldest is None:
         # No record of it has a time.
-        return window == Window()
+        return window == TimeWindow()
     too_old = window.since is not None and youngest < window.since
     too_young = window.until is not None and oldest >= window.until
     return not too_old and not too_young

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from penstock.pipeline.querying.frames import Reader
-    from penstock.pipeline.querying.history import History, Window
+    from penstock.pipeline.querying.frames import HistoryReader
+    from penstock.pipeline.querying.history import History, TimeWindow
 
 EVERY_TOPIC = "*"
 """The table of all topics together; no topic can be called so."""
@@ -34,7 +34,7 @@ _PART = re.compile(r"`((?:[^`]|``)*)`")
 class Tables:
     """The tables of one session."""
 
-    def __init__(self, spark: SparkSession, history: History, reader: Reader, window: Window) -> None:
+    def __init__(self, spark: SparkSession, history: History, reader: HistoryReader, window: TimeWindow) -> None:
         self._spark = spark
         self._history = history
         self._reader = reader

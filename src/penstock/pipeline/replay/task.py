@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.lake.delta import Place
+from penstock.pipeline.lake.delta import LakeLocation
 from penstock.pipeline.lake.selection import Selection
-from penstock.pipeline.lake.storedrows import Stored, wanted_rows
-from penstock.pipeline.topics.fetching import Fetcher
-from penstock.pipeline.topics.marked import Mark, MarkedProducer
-from penstock.pipeline.topics.outgoing import Outgoing
+from penstock.pipeline.lake.stored_rows import Stored, wanted_rows
+from penstock.pipeline.topics.marked_producer import Mark, MarkedProducer
+from penstock.pipeline.topics.range_reader import RangeReader
 from penstock.pipeline.topics.ranges import Range
+from penstock.pipeline.topics.row_records import OutgoingRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ class ReplayPlan:
     """What all tasks of a replay have in common."""
 
     kafka: Mapping[str, str]
-    place: Place
+    location: LakeLocation
     selection: Selection
     target: str
     partitions: int
@@ -79,9 +79,9 @@ def replay(plan: ReplayPlan, task: ReplayTask) -> Replayed:
         return Replayed(task.name, max(begin, task.end), rows)
 
 
-def _chunks(plan: ReplayPlan, task: ReplayTask, begin: int) -> Iterator[tuple[list[Outgoing], int]]:
+def _chunks(plan: ReplayPlan, task: ReplayTask, begin: int) -> Iterator[tuple[list[OutgoingRecord], int]]:
     """Records for one transaction at a time, with the offset behind the last; the end of the task at last."""
-    chunk: list[Outgoing] = []
+    chunk: list[OutgoingRecord] = []
     size = 0
     for offset, record in chain(_history(plan, task, begin), _live(plan, task, begin)):
         chunk.append(record)
@@ -93,19 +93,19 @@ def _chunks(plan: ReplayPlan, task: ReplayTask, begin: int) -> Iterator[tuple[li
         yield chunk, max(begin, task.end)
 
 
-def _history(plan: ReplayPlan, task: ReplayTask, begin: int) -> Iterator[tuple[int, Outgoing]]:
+def _history(plan: ReplayPlan, task: ReplayTask, begin: int) -> Iterator[tuple[int, OutgoingRecord]]:
     selection = replace(plan.selection, first=max(begin, plan.selection.first or 0))
-    for table in wanted_rows(plan.place, task.stored, selection):
+    for table in wanted_rows(plan.location, task.stored, selection):
         for row in _with_times(table).to_pylist():
             headers = [(header["key"], header["value"]) for header in row["headers"] or ()]
             yield row["offset"], _outgoing(plan, row, headers)
 
 
-def _live(plan: ReplayPlan, task: ReplayTask, begin: int) -> Iterator[tuple[int, Outgoing]]:
+def _live(plan: ReplayPlan, task: ReplayTask, begin: int) -> Iterator[tuple[int, OutgoingRecord]]:
     if task.live is None or begin >= task.live.end:
         return
     wanted = replace(task.live, start=max(task.live.start, begin))
-    with Fetcher(
+    with RangeReader(
         plan.kafka, longest=wanted.length, fail_on_data_loss=True, poll_timeout_ms=_POLL_TIMEOUT_MS
     ) as fetcher:
         for messages in fetcher.read(wanted):
@@ -123,12 +123,12 @@ def _live(plan: ReplayPlan, task: ReplayTask, begin: int) -> Iterator[tuple[int,
         fetcher.verify(wanted.topic, wanted.topic_id)
 
 
-def _outgoing(plan: ReplayPlan, row: Mapping[str, Any], headers: list[Any]) -> Outgoing:
+def _outgoing(plan: ReplayPlan, row: Mapping[str, Any], headers: list[Any]) -> OutgoingRecord:
     source = f"{plan.selection.topic}/{row['partition']}/{row['offset']}"
     partition = row["partition"] if row["partition"] < plan.partitions else -1
     time_ms = row["time_ms"] if plan.keeps_time and row["time_ms"] is not None else 0
     marked = [*headers, (REPLAY_OF, source.encode())]
-    return Outgoing(plan.target, row["value"], row["key"], partition, max(0, time_ms), marked)
+    return OutgoingRecord(plan.target, row["value"], row["key"], partition, max(0, time_ms), marked)
 
 
 def _with_times(table: pa.Table) -> pa.Table:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from penstock.sdk.headers import ATTEMPT, CORRELATION, ERROR, ORIGIN, REPLY_TO, SETTLED
-from penstock.sdk.names import DEAD, RETRY
+from penstock.sdk.topic_names import DEAD, RETRY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

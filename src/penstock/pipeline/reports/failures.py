@@ -10,20 +10,22 @@ from pyspark.sql import functions as F
 
 from penstock.pipeline.reports.facts import is_retry, origin_topic
 from penstock.pipeline.reports.results import Asked, Bars, Figure, Result
-from penstock.sdk.names import DEAD, RETRY
+from penstock.sdk.topic_names import DEAD, RETRY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TITLE = "Retries and dead letters"
 NOTE = (
-    "From the topics that groups keep their retries (GROUP.retry) and dead letters (GROUP.dead) in. An error's kind "
-    "is what stands before the first colon of its text. Resent and purged count dead letters that somebody has "
-    "dealt with. A group whose name no topic can have shows up under the name of its topics."
+    "From the topics that groups keep their retries (GROUP.TOPIC-HASH.retry) and dead letters (GROUP.dead) in. An "
+    "error's kind is what stands before the first colon of its text. Resent and purged count dead letters that "
+    "somebody has dealt with. A group whose name no topic can have shows up under the name of its topics."
 )
 
 _KIND_CHARS = 80
 _MOST_BARS = 15
+_OF_ONE_TOPIC = r"-[0-9a-f]{8}\.retry$"
+_DOT_TOPIC = "concat('.', substring_index(origin, '/', 1))"
 
 
 def tables(facts: DataFrame) -> list[Asked]:
@@ -31,9 +33,17 @@ def tables(facts: DataFrame) -> list[Asked]:
     kind = F.when(F.col("settled").isNotNull(), F.substring_index("settled", " ", 1)).otherwise(
         F.when(of_dead, F.lit("dead")).otherwise(F.lit("retry"))
     )
-    # The ends of both names differ in length only.
-    group = F.when(of_dead, F.expr(f"left(topic, length(topic) - {len(DEAD)})")).otherwise(
-        F.expr(f"left(topic, length(topic) - {len(RETRY)})")
+    group = (
+        F.when(of_dead, F.expr(f"left(topic, length(topic) - {len(DEAD)})"))
+        # GROUP.TOPIC-HASH.retry: what stands before the last mention of the topic.
+        .when(
+            F.col("topic").rlike(_OF_ONE_TOPIC) & F.expr(f"locate({_DOT_TOPIC}, topic) > 1"),
+            F.expr(
+                f"left(topic, length(topic) - length(substring_index(topic, {_DOT_TOPIC}, -1)) - length({_DOT_TOPIC}))"
+            ),
+        )
+        # GROUP.retry, of version 0.1.
+        .otherwise(F.expr(f"left(topic, length(topic) - {len(RETRY)})"))
     )
     found = (
         facts.where(is_retry())

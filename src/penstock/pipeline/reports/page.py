@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.pipeline.reports.charts import draw
 from penstock.pipeline.reports.results import Result, Section
-from penstock.pipeline.reports.running import Report
+from penstock.pipeline.reports.runner import Report
 
 MOST_SHOWN = 200
 """A table on the page has so many rows; all are in the lake and in the JSON."""

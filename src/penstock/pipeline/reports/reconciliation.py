@@ -28,7 +28,7 @@ _DIFFERENCES = ("missing", "fewer", "doubled", "unasked")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class TopicPair:
     """Two topics, and how the biz-ids that matter begin."""
 
     sent_in: str
@@ -36,15 +36,15 @@ class Pair:
     prefix: str = ""
 
 
-def parse_pair(text: str) -> Pair:
+def parse_pair(text: str) -> TopicPair:
     """ORDERS:PAYMENTS, or ORDERS:PAYMENTS:PREFIX."""
     parts = text.split(":", 2)
     if len(parts) < 2 or not all(parts[:2]):
         raise PipelineError(f"{text!r} names no two topics: TOPIC:TOPIC does, or TOPIC:TOPIC:BEGINNING-OF-BIZ-ID")
-    return Pair(*parts)
+    return TopicPair(*parts)
 
 
-def tables(facts: DataFrame, pairs: Sequence[Pair]) -> list[Asked]:
+def tables(facts: DataFrame, pairs: Sequence[TopicPair]) -> list[Asked]:
     """The facts go on after the window; `in_window` tells which of them are in it."""
     if not pairs:
         return []
@@ -61,7 +61,7 @@ def tables(facts: DataFrame, pairs: Sequence[Pair]) -> list[Asked]:
     ]
 
 
-def _compared(facts: DataFrame, pair: Pair) -> DataFrame:
+def _compared(facts: DataFrame, pair: TopicPair) -> DataFrame:
     sent, seen = _counts(facts, pair.sent_in, "sent", pair.prefix), _counts(facts, pair.seen_in, "seen", pair.prefix)
     outcome = (
         F.when(F.col("biz_id").isNull(), F.lit("without biz-id"))
@@ -92,7 +92,7 @@ def _compared(facts: DataFrame, pair: Pair) -> DataFrame:
 
 def _counts(facts: DataFrame, topic: str, name: str, prefix: str) -> DataFrame:
     """How often each biz-id is in a topic, and where it is first; messages without any are one row, of no id."""
-    place = F.concat_ws("/", F.col("partition"), F.col("offset"))
+    location = F.concat_ws("/", F.col("partition"), F.col("offset"))
     wanted = facts.where(F.col("topic") == topic)
     if prefix:
         wanted = wanted.where(F.col("biz_id").startswith(prefix))
@@ -100,7 +100,7 @@ def _counts(facts: DataFrame, topic: str, name: str, prefix: str) -> DataFrame:
         F.count_if("in_window").alias(name),
         F.count("*").alias(f"all_{name}"),
         F.min("timestamp").alias(f"{name}_first"),
-        F.min_by(place, F.struct("partition", "offset")).alias(f"{name}_at"),
+        F.min_by(location, F.struct("partition", "offset")).alias(f"{name}_at"),
     )
 
 

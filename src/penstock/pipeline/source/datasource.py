@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.pipeline.failure import OptionError
-from penstock.pipeline.topics.options import Reading, parse_reading, parse_writing
+from penstock.pipeline.topics.options import ReadOptions, parse_reading, parse_writing
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -80,7 +80,7 @@ class PenstockSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
         from penstock.pipeline.source.sink import TopicTableWriter
-        from penstock.pipeline.topics.outgoing import columns_to_write
+        from penstock.pipeline.topics.row_records import columns_to_write
 
         writing = parse_writing(self.options, streaming=False)
         _refuse(overwrite)
@@ -88,14 +88,14 @@ class PenstockSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         from penstock.pipeline.source.sink import TopicStreamWriter
-        from penstock.pipeline.topics.outgoing import columns_to_write
+        from penstock.pipeline.topics.row_records import columns_to_write
 
         writing = parse_writing(self.options, streaming=True)
         _refuse(overwrite)
         return TopicStreamWriter(writing, columns_to_write(schema, writing))
 
 
-def _columns(schema: StructType, reading: Reading) -> tuple[str, ...]:
+def _columns(schema: StructType, reading: ReadOptions) -> tuple[str, ...]:
     """The columns to make: those of a schema that the query was given, checked."""
     for field in schema.fields:
         if field.name not in COLUMNS:

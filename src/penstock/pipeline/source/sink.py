@@ -2,7 +2,7 @@
 
 A task is known by the write it belongs to and by its number, whichever attempt it is. Its transactional id and the name
 of its group are made of them, and the group's offset, committed in the transaction that holds the rows, says which
-batch it has written (docs/pipeline.md, "Writing").
+batch it has written (docs/internals/pipeline.md, "Writing").
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.pipeline.failure import PipelineError
-from penstock.pipeline.source.taskwrite import TaskWrite
-from penstock.pipeline.topics.marked import forget
-from penstock.pipeline.topics.options import Writing
-from penstock.pipeline.topics.outgoing import rows_of
+from penstock.pipeline.source.task_write import TaskWrite
+from penstock.pipeline.topics.marked_producer import forget
+from penstock.pipeline.topics.options import WriteOptions
+from penstock.pipeline.topics.row_records import rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ class Written(WriterCommitMessage):
 class TopicTableWriter(DataSourceArrowWriter):
     """`write`: a write is atomic per task, and one with a `writeId` can be run again until it is whole."""
 
-    def __init__(self, writing: Writing, columns: Sequence[str]) -> None:
+    def __init__(self, writing: WriteOptions, columns: Sequence[str]) -> None:
         self._writing = writing
         self._columns = tuple(columns)
         # Made once, on the driver: all tasks are sent the same.
@@ -62,7 +62,7 @@ class TopicTableWriter(DataSourceArrowWriter):
 class TopicStreamWriter(DataSourceStreamArrowWriter):
     """`writeStream`: a micro-batch that is run again writes what it had not written."""
 
-    def __init__(self, writing: Writing, columns: Sequence[str]) -> None:
+    def __init__(self, writing: WriteOptions, columns: Sequence[str]) -> None:
         self._writing = writing
         self._columns = tuple(columns)
 
@@ -83,7 +83,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _written(
-    writing: Writing, columns: Sequence[str], batches: Iterator[pa.RecordBatch], write_id: str, number: int
+    writing: WriteOptions, columns: Sequence[str], batches: Iterator[pa.RecordBatch], write_id: str, number: int
 ) -> Written:
     name = f"penstock-spark.{write_id}.{_context().partitionId()}"
     rows = (row for batch in batches for row in rows_of(batch, columns, writing.topic))

@@ -20,7 +20,7 @@ from penstock.ids import TopicPartition
 from penstock.pipeline.failure import DataLossError
 from penstock.pipeline.source.tables import RangePartition, read_range
 from penstock.pipeline.topics.kafka import Brokers, Topic
-from penstock.pipeline.topics.options import Reading
+from penstock.pipeline.topics.options import ReadOptions
 from penstock.pipeline.topics.positions import partitions_of, start_offsets, subscribed
 from penstock.pipeline.topics.ranges import Range, limited, split
 
@@ -35,7 +35,7 @@ Offset = dict[str, dict[str, Any]]
 class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver, reads them in tasks."""
 
-    def __init__(self, reading: Reading, columns: Sequence[str]) -> None:
+    def __init__(self, reading: ReadOptions, columns: Sequence[str]) -> None:
         self._reading = reading
         self._columns = tuple(columns)
         self._brokers = Brokers(reading.kafka)

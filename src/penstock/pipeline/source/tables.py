@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from penstock.pipeline.source.filters import Narrowing, after, narrowed
 from penstock.pipeline.topics.kafka import Brokers
-from penstock.pipeline.topics.options import Reading
+from penstock.pipeline.topics.options import ReadOptions
 from penstock.pipeline.topics.positions import planned
 from penstock.pipeline.topics.ranges import Range, split
 
@@ -28,7 +28,7 @@ class RangePartition(InputPartition):
 class TopicTable(DataSourceReader):
     """Reads ranges that are fixed when the query is planned."""
 
-    def __init__(self, reading: Reading, columns: Sequence[str]) -> None:
+    def __init__(self, reading: ReadOptions, columns: Sequence[str]) -> None:
         self._reading = reading
         self._columns = tuple(columns)
         self._narrowing = Narrowing()
@@ -53,15 +53,17 @@ class NarrowedTable(TopicTable):
         yield from filters
 
 
-def read_range(reading: Reading, columns: Sequence[str], partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+def read_range(
+    reading: ReadOptions, columns: Sequence[str], partition: InputPartition | None
+) -> Iterator[pa.RecordBatch]:
     """Batches of one range; Spark reads nothing by a partition that is None."""
     from penstock.pipeline.topics.columns import batch_of
-    from penstock.pipeline.topics.fetching import Fetcher
+    from penstock.pipeline.topics.range_reader import RangeReader
 
     if not isinstance(partition, RangePartition):
         return
     wanted = partition.wanted
-    with Fetcher(
+    with RangeReader(
         reading.kafka,
         longest=wanted.length,
         fail_on_data_loss=reading.fail_on_data_loss,

@@ -5,19 +5,24 @@ confluent-kafka is imported inside the functions: Spark imports data sources to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.errors import Code
 from penstock.ids import TopicPartition
 from penstock.pipeline.failure import PipelineError
 from penstock.pipeline.topics.options import SERVERS
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+    from penstock.admin import AdminError, Cluster, CommittedOffset, Results
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 TIMEOUT_S = 30.0
+_CLIENT_ID = "penstock-spark"
 VIEW_OF = "penstock.view.of"
 """The topic setting by which a topic is a view."""
 
@@ -32,150 +37,137 @@ class Topic:
 
 
 class Brokers:
-    """A cluster, asked as any admin client does."""
+    """A cluster, asked through the admin API; what brokers refuse is a PipelineError."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._servers = kafka[SERVERS]
         self._settings = dict(kafka)
-        self._made: AdminClient | None = None
+        self._made: Cluster | None = None
 
     @property
-    def _client(self) -> AdminClient:
-        from confluent_kafka.admin import AdminClient
+    def _cluster(self) -> Cluster:
+        from penstock.admin import Cluster
 
         if self._made is None:
-            self._made = AdminClient(quiet(self._settings))
+            self._made = Cluster(self._servers, timeout_s=TIMEOUT_S, client_id=_CLIENT_ID, settings=self._settings)
         return self._made
 
     def cluster_id(self) -> str:
-        return str(self._answer(self._client.describe_cluster(request_timeout=TIMEOUT_S), "the cluster").cluster_id)
+        with self._looking_up("the cluster"):
+            return self._cluster.id()
 
     def names(self) -> list[str]:
         """Of all topics but internal ones."""
-        from confluent_kafka import KafkaException
-
-        try:
-            known = self._client.list_topics(timeout=TIMEOUT_S).topics
-        except KafkaException as error:
-            raise self._failed("topics", error) from None
-        return sorted(name for name in known if not name.startswith("__"))
+        with self._looking_up("topics"):
+            return [topic.name for topic in self._cluster.topics.list()]
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of them that exist."""
-        from confluent_kafka import KafkaError, KafkaException, TopicCollection
-
-        wanted = sorted(names)
-        if not wanted:
-            return {}
-        found = {}
-        asked = self._client.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
-        for name, answer in asked.items():
-            try:
-                described = answer.result()
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                raise self._failed(f"topic {name}", error) from None
-            numbers = sorted(partition.id for partition in described.partitions)
-            found[name] = Topic(name, str(described.topic_id), tuple(numbers))
-        return found
+        with self._looking_up("topics"):
+            found = self._cluster.topics.identify(names)
+        for name, error in found.errors.items():
+            if error.code != Code.UNKNOWN_TOPIC_OR_PARTITION.name:
+                raise self._failed(f"topic {name}", error)
+        return {name: Topic(name, each.id, tuple(range(each.partition_count))) for name, each in found.values.items()}
 
     def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._offsets(dict.fromkeys(partitions, _spec().earliest()))
+        return self._all(self._cluster.offsets.earliest(partitions))
 
     def end_offsets(self, partitions: Iterable[TopicPartition], *, committed: bool) -> dict[TopicPartition, int]:
         """Last stable offsets, or high watermarks."""
-        return self._offsets(dict.fromkeys(partitions, _spec().latest()), committed)
+        return self._all(self._cluster.offsets.latest(partitions, committed=committed))
 
     def offsets_since(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset of each partition that is as young; None where nothing is."""
-        answers = self._offsets({at: _spec().for_timestamp(time_ms) for at, time_ms in times_ms.items()})
-        return {at: offset if offset >= 0 else None for at, offset in answers.items()}
+        return self._all(self._cluster.offsets.at_times(times_ms))
 
     def set_config(self, topics: Iterable[str], name: str, value: str) -> None:
         """Sets a setting of topics, and leaves the others."""
-        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+        from penstock.admin import ConfigChange, ConfigResource
 
-        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        wanted = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry]) for topic in topics]
-        if wanted:
-            for resource, answer in self._client.incremental_alter_configs(wanted).items():
-                self._answer(answer, f"{name} of topic {resource.name}")
+        with self._looking_up(name):
+            self._all(
+                self._cluster.configs.alter(
+                    {ConfigResource.topic(topic): [ConfigChange.set(name, value)] for topic in topics}
+                )
+            )
 
     def views(self, names: Iterable[str]) -> frozenset[str]:
         """Those of the topics that show records of another one."""
-        from confluent_kafka.admin import ConfigResource, ResourceType
-
-        known = self.topics(names)
-        if not known:
-            return frozenset()
-        asked = [ConfigResource(ResourceType.TOPIC, name) for name in known]
-        answers = self._client.describe_configs(asked, request_timeout=TIMEOUT_S)
-        configs = {each.name: self._answer(answer, f"topic {each.name}") for each, answer in answers.items()}
+        with self._looking_up("topics"):
+            configs = self._all(self._cluster.topics.configs(self.topics(names)))
         # A broker that is not ours has no such setting.
         return frozenset(name for name, each in configs.items() if VIEW_OF in each and each[VIEW_OF].value)
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commits offsets of a group that nobody is a member of."""
-        from confluent_kafka import Consumer, KafkaException
-        from confluent_kafka import TopicPartition as Committed
+        from penstock.admin import AdminError
 
-        if not offsets:
-            return
-        client = Consumer(quiet(self._settings | {"group.id": group, "enable.auto.commit": False}))
         try:
-            wanted = [Committed(at.topic, at.partition, offset) for at, offset in offsets.items()]
-            for answer in client.commit(offsets=wanted, asynchronous=False) or ():
-                if answer.error is not None:
-                    raise KafkaException(answer.error)
-        except KafkaException as error:
-            raise PipelineError(f"offsets of group {group} cannot be committed: {reason_of(error)}") from None
-        finally:
-            client.close()
+            self._cluster.groups.set_offsets(group, offsets, fence_members=False).all()
+        except AdminError as error:
+            raise PipelineError(f"offsets of group {group} cannot be committed: {error}") from None
 
     def members(self, group: str) -> list[str]:
         """The client ids of a group's members; of one that there is not, none."""
-        answers = self._client.describe_consumer_groups([group], request_timeout=TIMEOUT_S)
-        return sorted(str(each.client_id) for each in self._answer(answers[group], f"group {group}").members)
+        with self._looking_up(f"group {group}"):
+            found = self._cluster.groups.describe([group])
+        if group in found.errors and found.errors[group].code == Code.GROUP_ID_NOT_FOUND.name:
+            return []
+        return sorted(member.client_id for member in self._all(found)[group].members)
 
     def committed_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where a group is to go on; partitions of which it has committed nothing are left out."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-        from confluent_kafka import TopicPartition as Asked
-
-        asked = [Asked(at.topic, at.partition) for at in partitions]
-        if not asked:
+        wanted = set(partitions)
+        if not wanted:
             return {}
-        answers = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
-        known = self._answer(answers[group], f"offsets of group {group}").topic_partitions or ()
-        return {TopicPartition(each.topic, each.partition): each.offset for each in known if each.offset >= 0}
+        with self._looking_up(f"offsets of group {group}"):
+            found = self._all(self._cluster.groups.committed([group]))[group]
+        return {at: each.offset for at, each in found.items() if at in wanted}
 
-    def _offsets(self, asked: Mapping[TopicPartition, Any], committed: bool = False) -> dict[TopicPartition, int]:
-        from confluent_kafka import TopicPartition as Asked
+    def committed_by_groups(
+        self, topics: Collection[str], leave_out: tuple[str, ...]
+    ) -> dict[str, dict[TopicPartition, int]]:
+        """The committed offsets of every group in these topics; `leave_out` are prefixes of group names."""
+        with self._looking_up("groups"):
+            names = [each.name for each in self._cluster.groups.list().groups if not each.name.startswith(leave_out)]
+            committed = self._all(self._cluster.groups.committed(names))
+        return {
+            group: {at: each.offset for at, each in offsets.items() if at.topic in topics}
+            for group, offsets in committed.items()
+        }
 
-        from penstock.sdk.positions import positions
+    def committed_by(self, group: str) -> list[CommittedOffset]:
+        """All offsets of a group with their metadata, once open transactions have ended."""
+        with self._looking_up(f"offsets of group {group}"):
+            return list(self._all(self._cluster.groups.committed([group], require_stable=True))[group].values())
 
-        wanted = {Asked(at.topic, at.partition): which for at, which in asked.items()}
-        found = positions(self._client, wanted, TIMEOUT_S, committed=committed)
-        for at, error in found.errors.items():
-            raise self._failed(f"{at.topic}-{at.partition}", error)
-        return {TopicPartition(at.topic, at.partition): offset for at, offset in found.offsets.items()}
+    def delete_groups(self, names: Iterable[str]) -> None:
+        """Deletes groups as far as that can be done."""
+        with self._looking_up("groups"):
+            self._cluster.groups.delete(names)
 
-    def _answer(self, answer: Future[Any], what: str) -> Any:
-        from confluent_kafka import KafkaException
+    @contextmanager
+    def _looking_up(self, what: str) -> Iterator[None]:
+        from penstock.admin import AdminError
 
         try:
-            return answer.result()
-        except KafkaException as error:
+            yield
+        except AdminError as error:
             raise self._failed(what, error) from None
 
-    def _failed(self, what: str, error: Exception) -> PipelineError:
-        return PipelineError(f"{what} cannot be looked up at {self._servers}: {reason_of(error)}")
+    def _all(self, found: Results[K, V]) -> dict[K, V]:
+        for key, error in found.errors.items():
+            raise self._failed(str(key), error)
+        return dict(found.values)
+
+    def _failed(self, what: str, error: AdminError) -> PipelineError:
+        return PipelineError(f"{what} cannot be looked up at {self._servers}: {error.message}")
 
 
 def quiet(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a client that does not talk to the terminal: what matters fails the call that needed it."""
-    return {"client.id": "penstock-spark", "log_level": 0, "error_cb": _ignore} | dict(settings)
+    return {"client.id": _CLIENT_ID, "log_level": 0, "error_cb": _ignore} | dict(settings)
 
 
 def reason_of(error: BaseException) -> str:
@@ -183,13 +175,6 @@ def reason_of(error: BaseException) -> str:
     cause = error.args[0] if error.args else error
     text = cause.str() if hasattr(cause, "str") else str(cause)
     return " ".join(text.split()) or type(error).__name__
-
-
-def _spec() -> Any:
-    # The library has no types here.
-    from confluent_kafka.admin import OffsetSpec
-
-    return OffsetSpec
 
 
 def _ignore(error: object) -> None:

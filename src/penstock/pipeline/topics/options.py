@@ -95,7 +95,7 @@ Position = Everywhere | Offsets | Time | Times
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSelection:
     """Which partitions are read: of exactly one kind."""
 
     topics: tuple[str, ...] = ()
@@ -110,11 +110,11 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """How topics are read."""
 
     kafka: Mapping[str, str]
-    subscription: Subscription
+    subscription: TopicSelection
     starting: Position
     ending: Position
     falls_back_to_latest: bool
@@ -132,7 +132,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WriteOptions:
     """How rows become records."""
 
     kafka: Mapping[str, str]
@@ -140,7 +140,7 @@ class Writing:
     write_id: str | None
 
 
-def parse_reading(options: Mapping[str, str], *, streaming: bool) -> Reading:
+def parse_reading(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """The options of a read or a stream."""
     given = _Given(options, _READING)
     for ours in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
@@ -152,7 +152,7 @@ def parse_reading(options: Mapping[str, str], *, streaming: bool) -> Reading:
     ending = given.position("ending", Everywhere(LATEST))
     if not streaming:
         _check_sides(starting, ending)
-    return Reading(
+    return ReadOptions(
         kafka=_isolated(given.kafka()),
         subscription=given.subscription(),
         starting=starting,
@@ -168,7 +168,7 @@ def parse_reading(options: Mapping[str, str], *, streaming: bool) -> Reading:
     )
 
 
-def parse_writing(options: Mapping[str, str], *, streaming: bool) -> Writing:
+def parse_writing(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """The options of a write or of a stream's sink."""
     given = _Given(options, _WRITING)
     write_id = given.text("writeId")
@@ -176,7 +176,7 @@ def parse_writing(options: Mapping[str, str], *, streaming: bool) -> Writing:
         raise OptionError("writeId: a stream is known by the id in its checkpoint")
     if write_id is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,150}", write_id):
         raise OptionError(f"writeId {write_id!r}: allowed are up to 150 letters, digits, dots, dashes and underscores")
-    return Writing(kafka=given.kafka(), topic=given.text("topic"), write_id=write_id)
+    return WriteOptions(kafka=given.kafka(), topic=given.text("topic"), write_id=write_id)
 
 
 class _Given:
@@ -237,7 +237,7 @@ class _Given:
                 raise OptionError(f"kafka.{ours}: is decided by the source")
         return kafka
 
-    def subscription(self) -> Subscription:
+    def subscription(self) -> TopicSelection:
         names = [name for name in ("subscribe", "subscribePattern", "assign") if self.text(name) is not None]
         if len(names) != 1:
             found = " and ".join(names) or "none"
@@ -247,14 +247,14 @@ class _Given:
             topics = {word.strip() for word in value.split(",")}
             if "" in topics:
                 raise OptionError(f"subscribe {value!r}: a topic's name is empty")
-            return Subscription(topics=tuple(sorted(topics)))
+            return TopicSelection(topics=tuple(sorted(topics)))
         if names[0] == "subscribePattern":
             try:
                 re.compile(value)
             except re.error as error:
                 raise OptionError(f"subscribePattern {value!r}: {error}") from None
-            return Subscription(pattern=value)
-        return Subscription(partitions=_assigned(value))
+            return TopicSelection(pattern=value)
+        return TopicSelection(partitions=_assigned(value))
 
     def position(self, side: str, default: Position) -> Position:
         """Where to start or end; more exact options may not stand beside others."""

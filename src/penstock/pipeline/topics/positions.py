@@ -14,15 +14,15 @@ from penstock.pipeline.topics.options import (
     Everywhere,
     Offsets,
     Position,
-    Reading,
-    Subscription,
+    ReadOptions,
     Time,
     Times,
+    TopicSelection,
 )
 from penstock.pipeline.topics.ranges import Range
 
 
-def subscribed(brokers: Brokers, subscription: Subscription) -> dict[str, Topic]:
+def subscribed(brokers: Brokers, subscription: TopicSelection) -> dict[str, Topic]:
     """The topics to read, with those of their partitions that are to be read."""
     names = subscription.of(brokers.names() if subscription.pattern is not None else ())
     found = brokers.topics(names)
@@ -42,7 +42,7 @@ def partitions_of(topics: Iterable[Topic]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
 
 
-def planned(brokers: Brokers, reading: Reading) -> list[Range]:
+def planned(brokers: Brokers, reading: ReadOptions) -> list[Range]:
     """What a table holds now."""
     topics = subscribed(brokers, reading.subscription)
     partitions = partitions_of(topics.values())
@@ -58,7 +58,7 @@ def planned(brokers: Brokers, reading: Reading) -> list[Range]:
 
 def start_offsets(
     brokers: Brokers,
-    reading: Reading,
+    reading: ReadOptions,
     firsts: Mapping[TopicPartition, int],
     lasts: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
@@ -89,7 +89,9 @@ def start_offsets(
     return starts
 
 
-def end_offsets(brokers: Brokers, reading: Reading, lasts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def end_offsets(
+    brokers: Brokers, reading: ReadOptions, lasts: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """Where reading of a table ends."""
     ends = {}
     for at, offset in _offsets(brokers, reading.ending, "ending", lasts).items():

@@ -1,1 +1,1 @@
-"""Receiving: subscriptions, their engine and its pure parts, retries and dead letters, dedup."""
+"""Receiving: subscriptions, the dispatcher and its pure parts, retries and dead letters."""

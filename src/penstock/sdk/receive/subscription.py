@@ -1,7 +1,7 @@
-"""A subscription: the thread that polls, and what it tells the engine.
+"""A subscription: the thread that polls and feeds the dispatcher; and the set of subscriptions of a client.
 
-The thread never stops polling as long as the subscription runs, whatever handlers do: partitions are paused when enough
-is in hand, so long work never costs the membership. Everything that touches the inbox is done in this thread.
+The thread polls as long as the subscription runs, whatever handlers do. It pauses partitions when enough messages are
+in flight, so that slow handlers never lose the membership. Only this thread uses the consumer.
 """
 
 from __future__ import annotations
@@ -15,102 +15,137 @@ from typing import Protocol
 
 from penstock.clock import Clock, SystemClock
 from penstock.ids import TopicPartition
-from penstock.logs import fields
-from penstock.sdk.errors import ClientError
-from penstock.sdk.hooks import HookChain, Hooks
+from penstock.sdk.errors import ClientError, InvalidInputError
+from penstock.sdk.hooks.base import HookChain, Hooks
 from penstock.sdk.message import Reply
-from penstock.sdk.names import view_of
-from penstock.sdk.ports import Inbox, Outbox, Received
-from penstock.sdk.receive.endings import Beforehand, OneByOne
-from penstock.sdk.receive.engine import Engine
-from penstock.sdk.receive.forwarding import Layout
-from penstock.sdk.receive.handling import Handler
-from penstock.sdk.receive.pace import Gate, Wanted
-from penstock.sdk.receive.plan import Plan
-from penstock.sdk.receive.rounds import Rounds, Transactor
-from penstock.sdk.receive.runners import Runner
+from penstock.sdk.ports import GroupConsumer, MessageProducer, Received
+from penstock.sdk.problem_log import OngoingProblem, error_line
+from penstock.sdk.receive.dispatcher import MessageDispatcher
+from penstock.sdk.receive.exactly_once import ExactlyOnce, TransactionCommitter
+from penstock.sdk.receive.flow_control import FlowDecision, InFlightLimit
+from penstock.sdk.receive.handler_call import Handler
+from penstock.sdk.receive.handler_failures import OnFailure
+from penstock.sdk.receive.handler_runners import Runner
+from penstock.sdk.receive.settlement import AtLeastOnce, AtMostOnce
+from penstock.sdk.receive.shared_retry_topic import SharedRetryRouter
+from penstock.sdk.receive.subscription_options import ValidatedOptions
+from penstock.sdk.receive.topic_layout import RetryTopic, TopicLayout
+from penstock.sdk.topic_names import view_of
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.05
-_MOST_A_POLL = 500
-HANDOVER_S = 3.0
-"""When a partition is given away, what is being handled of it is waited for so long."""
+_MAX_POLL_MESSAGES = 500
+REVOKE_WAIT_S = 3.0
+"""How long a revoked partition waits for its running handlers."""
 GRACE_S = 30.0
-_PREPARE_AGAIN_S = 1.0
+_PROVISION_RETRY_S = 1.0
 
 
-class Preparation(Protocol):
-    """Makes what a subscription needs in the cluster."""
+class Provisioner(Protocol):
+    """Creates what a subscription needs in the cluster."""
 
-    def prepare(self, plan: Plan) -> Layout:
-        """Raises ClientError if the cluster is away, or refuses."""
+    def provision(self, options: ValidatedOptions) -> TopicLayout:
+        """Raises `ClientError` if the cluster is unreachable or refuses."""
+        ...
+
+    def retry_topic(self, group: str, topic: str) -> RetryTopic:
+        """The retry topic of a topic that another subscription of the group reads. Raises `ClientError` likewise."""
         ...
 
 
 class Subscription:
-    """Runs from `start` to `stop`, once."""
+    """Runs once, from `start` to `stop`."""
 
     def __init__(
         self,
-        plan: Plan,
+        options: ValidatedOptions,
         handler: Handler,
         *,
-        preparation: Preparation,
-        inbox: Inbox,
-        outbox: Outbox,
+        provisioner: Provisioner,
+        consumer: GroupConsumer,
+        producer: MessageProducer,
         runner: Runner,
-        transactor: Transactor | None = None,
+        committer: TransactionCommitter | None = None,
         hooks: Hooks | None = None,
         reply: Reply | None = None,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
+        on_failure: OnFailure | None = None,
+        is_away: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`outbox` takes retries and dead letters: its success must mean that they are with the cluster.
+        """Create a subscription that is not started.
 
-        `transactor` is needed for exactly-once.
+        Args:
+            options: The validated options.
+            handler: The application's handler.
+            provisioner: Creates missing topics.
+            consumer: The member of the group.
+            producer: Sends retries and dead letters. Its success must mean that the cluster has them.
+            runner: Runs the handlers.
+            committer: Commits transactions; required for exactly-once.
+            hooks: Observe messages.
+            reply: Answers requests.
+            clock: The clock for deadlines, rates and retries.
+            chance: Returns numbers from 0 to 1, for jitter.
+            on_failure: Called with exceptions of handlers.
+            is_away: Tells whether the SDK knows, and has logged, that no broker is reachable.
         """
-        self.plan = plan
-        self._preparation = preparation
-        self._inbox = inbox
-        self._outbox = outbox
+        self.options = options
+        self._name = f"the subscription of group {options.group} to {', '.join(options.topics)}"
+        self._provisioner = provisioner
+        self._consumer = consumer
+        self._producer = producer
         self._runner = runner
-        self._transactor = transactor
+        self._committer = committer
         self._clock = clock or SystemClock()
-        self._engine = Engine(
-            plan, handler, runner, hooks=hooks or HookChain(), clock=self._clock, reply=reply, chance=chance
+        self._dispatcher = MessageDispatcher(
+            options,
+            handler,
+            runner,
+            hooks=hooks or HookChain(),
+            clock=self._clock,
+            reply=reply,
+            chance=chance,
+            on_failure=on_failure,
+            is_away=is_away,
         )
-        self._gate = Gate(plan.in_flight)
-        self._bases = {} if plan.tags is None else {view_of(topic, plan.tags): topic for topic in plan.topics}
-        self._rounds: Rounds | None = None
+        self._problem = OngoingProblem(
+            log,
+            f"{self._name} could not start; retrying",
+            f"{self._name} started",
+            clock=self._clock,
+            is_explained=is_away,
+        )
+        self._limit = InFlightLimit(options.in_flight)
+        self._bases = {} if options.tags is None else {view_of(topic, options.tags): topic for topic in options.topics}
+        self._exactly_once: ExactlyOnce | None = None
         self._paused: set[TopicPartition] = set()
-        self._fresh: set[TopicPartition] = set()
-        """Assigned, and not looked at yet."""
+        self._newly_assigned: set[TopicPartition] = set()
+        """Assigned since the last step."""
         self._stopping = threading.Event()
         self._grace_ends_ms: float | None = None
         self._is_joined = False
-        self._thread = threading.Thread(target=self._run, name=f"penstock-{plan.group}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"penstock-{options.group}", daemon=True)
         self.failure: Exception | None = None
-        """Why it ended by itself; nothing but a mistake of ours can make it."""
+        """Why it ended on its own: the cluster refuses it for good, or the SDK has a bug."""
 
     def start(self) -> None:
-        """Returns at once. The topics that it needs are made, and the group is joined, as soon as the cluster is
-        there.
-        """
+        """Return at once. The thread creates topics and joins the group as soon as the cluster is reachable."""
         self._thread.start()
 
     def stop(self, grace_s: float = GRACE_S) -> None:
-        """Calls no more handlers, waits so long for those that run, gives back the rest and leaves the group."""
+        """Call no more handlers, wait up to `grace_s` for running ones, and leave the group."""
         self.ask_to_stop(grace_s)
         self.wait()
 
     def ask_to_stop(self, grace_s: float = GRACE_S) -> None:
-        """The same, without waiting for it."""
+        """Like `stop`, without waiting."""
         self._grace_ends_ms = self._clock.monotonic_ms() + grace_s * 1000
         self._stopping.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits for its end; whether it has come."""
+        """Wait for its end; whether it has ended."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -119,132 +154,205 @@ class Subscription:
         return self._thread.is_alive()
 
     @property
-    def places(self) -> set[TopicPartition]:
-        """The partitions that it has now."""
-        return self._engine.places()
+    def topic_partitions(self) -> set[TopicPartition]:
+        """The partitions that it owns now."""
+        return self._dispatcher.topic_partitions()
 
     @property
-    def in_hand(self) -> int:
+    def in_flight(self) -> int:
         """Messages received and not settled."""
-        return self._engine.in_hand
+        return self._dispatcher.in_flight
 
     def _run(self) -> None:
         try:
             while not self._stopping.is_set() and not self.join():
-                self._stopping.wait(_PREPARE_AGAIN_S)
+                self._stopping.wait(_PROVISION_RETRY_S)
             while not self.is_over():
                 self.step(POLL_S)
+        except InvalidInputError as error:
+            self.failure = error
+            log.error("%s could not start; not retrying: %s", self._name, error)
         except Exception as error:
             self.failure = error
-            log.exception("a subscription has ended by a mistake of its own", extra=fields(group=self.plan.group))
+            log.exception("%s ended because of a bug in the SDK: %s", self._name, error_line(error))
         finally:
             self.leave()
 
-    # The steps of the thread; a stub without threads takes them itself.
+    # The steps of the thread, which the stub performs itself.
 
     def join(self) -> bool:
-        """Makes what is missing and joins the group; false if that cannot be done yet."""
-        plan = self.plan
+        """Create missing topics and join the group; False if that is not possible yet."""
+        options = self.options
         try:
-            layout = self._preparation.prepare(plan)
-            from_end = () if plan.from_beginning else layout.topics
-            self._use(layout)
-            self._inbox.join([*layout.topics, layout.retry], self, from_end=from_end)
+            layout = self._provisioner.provision(options)
+            from_end = () if options.from_beginning else layout.topics
+            self._configure(layout)
+            self._consumer.join([*layout.topics, *layout.retry_topics], self, from_end=from_end)
+        except InvalidInputError:
+            # The cluster would refuse it again.
+            raise
         except ClientError as error:
-            log.warning("a subscription cannot begin yet", extra=fields(group=plan.group, error=error))
+            self._problem.report(error)
             return False
+        self._problem.end()
         self._is_joined = True
         return True
 
-    def step(self, patience_s: float) -> None:
-        """Waits so long for messages, and does what is due."""
+    def step(self, timeout_s: float) -> None:
+        """Poll for up to `timeout_s`, and do what is due."""
         if self._stopping.is_set():
-            self._engine.drain()
-        self._engine.tick()
-        wanted = self._gate.decide(self._engine.in_hand, self._clock.monotonic_ms())
-        if wanted is Wanted.WAIT and not self._engine.needs_polling:
-            self._engine.wait_for_room(self._gate.in_flight, self._engine.sleep_s(patience_s))
+            self._dispatcher.drain()
+        self._dispatcher.tick()
+        wanted = self._limit.decide(self._dispatcher.in_flight, self._clock.monotonic_ms())
+        if wanted is FlowDecision.WAIT and not self._dispatcher.needs_polling:
+            self._dispatcher.wait_for_room(self._limit.limit, self._dispatcher.sleep_s(timeout_s))
             return
         self._pause_and_resume()
-        self._receive(max(1, self._gate.room(self._engine.in_hand)), self._engine.sleep_s(patience_s))
-        if self._rounds is not None and self._rounds.wants_rewind:
-            self._rewind()
-        if self.plan.delivery == "at-least-once" and (positions := self._engine.positions(self._inbox.position)):
-            self._inbox.settled(positions)
+        self._receive(max(1, self._limit.room(self._dispatcher.in_flight)), self._dispatcher.sleep_s(timeout_s))
+        if self._exactly_once is not None and self._exactly_once.wants_rewind:
+            self._rewind_to_committed()
+        if self.options.delivery == "at-least-once" and (
+            positions := self._dispatcher.positions(self._consumer.position)
+        ):
+            self._consumer.store_offsets(positions)
 
     def is_over(self) -> bool:
         if not self._stopping.is_set():
             return False
         assert self._grace_ends_ms is not None
-        return self._engine.is_idle or self._clock.monotonic_ms() >= self._grace_ends_ms
+        return self._dispatcher.is_idle or self._clock.monotonic_ms() >= self._grace_ends_ms
 
     def leave(self) -> None:
-        """Commits what is settled, and leaves the group."""
+        """Commit settled offsets and leave the group."""
         try:
-            self._inbox.close()
+            self._consumer.close()
         finally:
             self._runner.close()
-            if self._transactor is not None:
-                self._transactor.close()
+            if self._committer is not None:
+                self._committer.close()
 
-    # What the inbox tells, inside `poll` and `close`.
+    # RebalanceListener: called by the consumer inside `poll` and `close`.
 
-    def assigned(self, places: Sequence[TopicPartition]) -> None:
-        log.info("partitions assigned", extra=fields(group=self.plan.group, places=_text(places)))
-        self._engine.assign(places)
-        self._fresh.update(places)
+    def assigned(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        log.info("group %s: partitions assigned: %s", self.options.group, _listed(topic_partitions))
+        self._dispatcher.assign(topic_partitions)
+        self._newly_assigned.update(topic_partitions)
 
-    def revoked(self, places: Sequence[TopicPartition]) -> None:
-        log.info("partitions revoked", extra=fields(group=self.plan.group, places=_text(places)))
-        patience_s = 0.0 if self._stopping.is_set() else HANDOVER_S
-        positions = self._engine.take_leave(places, patience_s)
-        if self.plan.delivery == "at-least-once":
-            self._inbox.settled(positions)
+    def revoked(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        log.info("group %s: partitions revoked: %s", self.options.group, _listed(topic_partitions))
+        timeout_s = 0.0 if self._stopping.is_set() else REVOKE_WAIT_S
+        positions = self._dispatcher.revoke(topic_partitions, timeout_s)
+        if self.options.delivery == "at-least-once":
+            self._consumer.store_offsets(positions)
 
-    def lost(self, places: Sequence[TopicPartition]) -> None:
-        log.warning("partitions lost", extra=fields(group=self.plan.group, places=_text(places)))
-        self._engine.lose(places)
+    def lost(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        log.warning(
+            "group %s: partitions lost because this member missed its session timeout: %s; "
+            "another member receives their unsettled messages",
+            self.options.group,
+            _listed(topic_partitions),
+        )
+        self._dispatcher.lose(topic_partitions)
 
-    # Inside.
+    # Internals.
 
-    def _use(self, layout: Layout) -> None:
-        engine = self._engine
-        if self.plan.delivery == "exactly-once":
-            assert self._transactor is not None, "exactly-once needs a transactor"
-            self._rounds = Rounds(engine, layout, self._inbox, self._transactor)
-            engine.end_with(self._rounds)
-        elif self.plan.delivery == "at-most-once":
-            engine.end_with(Beforehand(engine, layout, self._outbox, self._inbox))
+    def _configure(self, layout: TopicLayout) -> None:
+        dispatcher = self._dispatcher
+        dispatcher.route_with(SharedRetryRouter(self.options.group, layout, self._provisioner.retry_topic))
+        if self.options.delivery == "exactly-once":
+            assert self._committer is not None, "exactly-once needs a transactor"
+            self._exactly_once = ExactlyOnce(dispatcher, layout, self._consumer, self._committer)
+            dispatcher.settle_with(self._exactly_once)
+        elif self.options.delivery == "at-most-once":
+            dispatcher.settle_with(AtMostOnce(dispatcher, layout, self._producer, self._consumer))
         else:
-            engine.end_with(OneByOne(engine, layout, self._outbox))
+            dispatcher.settle_with(AtLeastOnce(dispatcher, layout, self._producer))
 
-    def _receive(self, most: int, patience_s: float) -> None:
-        messages: Sequence[Received] = self._inbox.poll(min(most, _MOST_A_POLL), patience_s)
+    def _receive(self, max_count: int, timeout_s: float) -> None:
+        messages: Sequence[Received] = self._consumer.poll(min(max_count, _MAX_POLL_MESSAGES), timeout_s)
         if self._bases:
             messages = [replace(message, base=self._bases.get(message.topic)) for message in messages]
-        if not self._stopping.is_set():
-            self._engine.receive(messages)
+        if self._stopping.is_set():
+            self._dispatcher.leave_behind(messages)
+        else:
+            self._dispatcher.receive(messages)
 
     def _pause_and_resume(self) -> None:
-        """Everything while enough is in hand, else the partitions that have run far ahead of a message."""
-        ours = self._engine.places()
-        is_enough = self._gate.is_paused or self._stopping.is_set()
-        wanted = ours if is_enough else self._engine.far_ahead()
-        # A partition that was paused when it was taken away is still paused when it comes back.
-        paused, fresh = self._paused & ours, self._fresh & ours
-        if to_pause := wanted - (paused - fresh):
-            self._inbox.pause(to_pause)
-        if to_resume := (paused | fresh) - wanted:
-            self._inbox.resume(to_resume)
-        self._paused, self._fresh = wanted, set()
+        """Pause all partitions while full, otherwise those that are too far ahead of an unsettled message."""
+        ours = self._dispatcher.topic_partitions()
+        is_enough = self._limit.is_paused or self._stopping.is_set()
+        wanted = ours if is_enough else self._dispatcher.far_ahead()
+        # librdkafka keeps a partition paused when it is revoked and assigned again.
+        paused, newly_assigned = self._paused & ours, self._newly_assigned & ours
+        if to_pause := wanted - (paused - newly_assigned):
+            self._consumer.pause(to_pause)
+        if to_resume := (paused | newly_assigned) - wanted:
+            self._consumer.resume(to_resume)
+        self._paused, self._newly_assigned = wanted, set()
 
-    def _rewind(self) -> None:
-        """A transaction has not been committed: everything comes again from what is."""
-        assert self._rounds is not None
-        self._engine.start_over()
-        if self._inbox.rewind():
-            self._rounds.rewound()
+    def _rewind_to_committed(self) -> None:
+        """After a failed transaction: deliver everything again from the committed offsets."""
+        assert self._exactly_once is not None
+        self._dispatcher.restart()
+        if self._consumer.seek_to_committed():
+            self._exactly_once.rewound()
 
 
-def _text(places: Sequence[TopicPartition]) -> str:
-    return " ".join(str(place) for place in places)
+def _listed(topic_partitions: Sequence[TopicPartition]) -> str:
+    return " ".join(str(tp) for tp in topic_partitions)
+
+
+CHECK_S = 0.2
+"""How often a caller that waits for the end checks."""
+
+
+class Subscriptions:
+    """The subscriptions of a client, started and stopped together. Each start creates them anew: a subscription runs
+    once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._makers: list[Callable[[], Subscription]] = []
+        self._running: list[Subscription] = []
+        self._is_started = False
+
+    def add(self, make: Callable[[], Subscription]) -> None:
+        """Add one; it starts at once if the others are running."""
+        with self._lock:
+            self._makers.append(make)
+            if self._is_started:
+                self._running.append(_started(make))
+
+    def start(self) -> None:
+        """Return at once; a second call does nothing. Raises `InvalidInputError` if there is none."""
+        with self._lock:
+            if not self._makers:
+                raise InvalidInputError("nothing to start: call subscribe first")
+            if not self._is_started:
+                self._is_started = True
+                self._running = [_started(make) for make in self._makers]
+
+    def stop(self, grace_s: float) -> None:
+        """Wait up to `grace_s` for running handlers."""
+        with self._lock:
+            running, self._running = self._running, []
+            self._is_started = False
+        for subscription in running:
+            subscription.ask_to_stop(grace_s)
+        for subscription in running:
+            subscription.wait()
+
+    def is_over(self) -> bool:
+        """Whether they were stopped; raises what ended a subscription on its own."""
+        with self._lock:
+            for subscription in self._running:
+                if subscription.failure is not None:
+                    raise subscription.failure
+            return not self._is_started
+
+
+def _started(make: Callable[[], Subscription]) -> Subscription:
+    subscription = make()
+    subscription.start()
+    return subscription

@@ -1,1 +1,1 @@
-"""Sending: what a message is made of, the producers behind it, what is kept while the cluster is away, transactions."""
+"""Sending: outgoing messages, producers, buffering while the cluster is unreachable, transactions, requests."""

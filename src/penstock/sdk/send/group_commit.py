@@ -1,8 +1,8 @@
-"""The outbox of exactly-once: messages that come while a transaction is being committed share the next one.
+"""The producer of exactly-once: messages that arrive while a transaction commits share the next one.
 
-Outside of `client.transaction()` an application does not say what belongs together, so each message stands for itself:
-one that is refused does not keep the others from being sent. A transaction that fails is tried again with the same
-messages; but not if it cannot be known whether it was committed, for then they could be seen twice.
+Outside `client.transaction()` an application does not say what belongs together, so each message stands alone: a
+refused one does not keep the others from being sent. A failed transaction is repeated with the same messages, unless
+its outcome is unknown: then they could become visible twice.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from itertools import takewhile
 from typing import Protocol
 
 from penstock.sdk.errors import BufferFullError, ClosedError, InvalidInputError, SendError, TransactionError
-from penstock.sdk.ports import Outbox, Outgoing, Receipt
-from penstock.sdk.send.outboxes import promise, settle
-from penstock.sdk.send.sender import size_of
+from penstock.sdk.ports import MessageProducer, Outgoing, Receipt
+from penstock.sdk.send.buffered_producer import promise, settle
+from penstock.sdk.send.kafka_producer import size_of
 
-_TOGETHER = 10_000
-"""Messages of one transaction at most."""
-_AGAIN_S = 0.1
+_MAX_PER_TRANSACTION = 10_000
+"""The largest number of messages in a transaction."""
+_RETRY_S = 0.1
 
 
 class _Bounds(Protocol):
-    """`Keep` and `Drop`."""
+    """`Keep` or `Drop`."""
 
     @property
     def messages(self) -> int: ...
@@ -38,34 +38,34 @@ class _Bounds(Protocol):
 
 
 @dataclass(slots=True)
-class _Letter:
+class _QueuedSend:
     outgoing: Outgoing
     future: Future[Receipt]
     deadline: float
     is_alone: bool = False
-    """It was in a transaction that was refused: alone, it can be seen whether it is to blame."""
+    """It was in a refused transaction: sent alone, it shows whether it is the cause."""
 
 
-class GroupCommitOutbox:
-    """Keeps messages up to a bound, and sends them in transactions, in order."""
+class GroupCommitProducer:
+    """Buffers messages up to a bound, and sends them in transactions, in order."""
 
     spilled = 0
 
     def __init__(
         self,
-        transaction: Callable[[], AbstractContextManager[Outbox]],
+        transaction: Callable[[], AbstractContextManager[MessageProducer]],
         bounds: _Bounds,
-        patience_s: float,
+        timeout_s: float,
         on_away: Callable[[], None] | None = None,
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self._transaction = transaction
         self._bounds = bounds
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._on_away = on_away
         self._on_close = on_close
         self._changed = threading.Condition()
-        self._waiting: deque[_Letter] = deque()
+        self._waiting: deque[_QueuedSend] = deque()
         self._waiting_bytes = 0
         self._under_way = 0
         self._is_closed = False
@@ -81,21 +81,21 @@ class GroupCommitOutbox:
             return self._has_room(size_of(outgoing))
 
     def send_soon(self, outgoing: Outgoing, room_s: float = 0.0) -> Future[Receipt]:
-        letter = _Letter(outgoing, promise(), time.monotonic() + self._patience_s)
+        pending = _QueuedSend(outgoing, promise(), time.monotonic() + self._timeout_s)
         with self._changed:
             has_room = self._changed.wait_for(lambda: self._has_room(size_of(outgoing)) or self._is_closed, room_s)
             if self._is_closed:
-                raise ClosedError("the client was closed")
+                raise ClosedError("the client is closed")
             if has_room:
-                self._waiting.append(letter)
+                self._waiting.append(pending)
                 self._waiting_bytes += size_of(outgoing)
                 self._changed.notify_all()
         if not has_room:
-            others = f"{self.buffered} others wait for the cluster"
+            others = f"{self.buffered} messages wait for the cluster"
             self._fail(
-                letter, BufferFullError(f"a message to {outgoing.topic} was not taken: {others}", is_retriable=True)
+                pending, BufferFullError(f"no room for a message to {outgoing.topic}: {others}", is_retriable=True)
             )
-        return letter.future
+        return pending.future
 
     def flush(self, timeout_s: float) -> bool:
         with self._changed:
@@ -108,8 +108,13 @@ class GroupCommitOutbox:
             left = [*self._waiting]
             self._waiting.clear()
             self._changed.notify_all()
-        for letter in left:
-            self._fail(letter, SendError(f"a message to {letter.outgoing.topic} was given up", is_retriable=True))
+        for pending in left:
+            self._fail(
+                pending,
+                SendError(
+                    f"gave up sending a message to {pending.outgoing.topic}: the client was closed", is_retriable=True
+                ),
+            )
         self._thread.join()
         if self._on_close is not None:
             self._on_close()
@@ -117,62 +122,63 @@ class GroupCommitOutbox:
     def _has_room(self, size: int) -> bool:
         if not self._waiting:
             return True
-        is_few = len(self._waiting) < self._bounds.messages
-        return is_few and self._waiting_bytes + size <= self._bounds.bytes
+        has_message_room = len(self._waiting) < self._bounds.messages
+        return has_message_room and self._waiting_bytes + size <= self._bounds.bytes
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._is_closed)
-                letters = [self._waiting.popleft() for _ in range(min(_TOGETHER, len(self._waiting)))]
-                if not letters:
+                batch = [self._waiting.popleft() for _ in range(min(_MAX_PER_TRANSACTION, len(self._waiting)))]
+                if not batch:
                     return
-                self._waiting_bytes -= sum(size_of(letter.outgoing) for letter in letters)
-                self._under_way = len(letters)
+                self._waiting_bytes -= sum(size_of(pending.outgoing) for pending in batch)
+                self._under_way = len(batch)
                 self._changed.notify_all()
-            while letters:
-                together = (
-                    1 if letters[0].is_alone else sum(1 for _ in takewhile(lambda each: not each.is_alone, letters))
-                )
-                letters = [*self._left_after(letters[:together]), *letters[together:]]
+            while batch:
+                size = 1 if batch[0].is_alone else sum(1 for _ in takewhile(lambda each: not each.is_alone, batch))
+                batch = [*self._send_batch(batch[:size]), *batch[size:]]
                 with self._changed:
-                    self._under_way = len(letters)
+                    self._under_way = len(batch)
                     self._changed.notify_all()
 
-    def _left_after(self, letters: list[_Letter]) -> list[_Letter]:
-        """Sends them in one transaction; gives those that are to be tried again."""
+    def _send_batch(self, batch: list[_QueuedSend]) -> list[_QueuedSend]:
+        """Send them in one transaction, and return those to repeat."""
         futures: list[Future[Receipt]] = []
         try:
             with self._transaction() as transaction:
-                futures = [transaction.send_soon(letter.outgoing) for letter in letters]
+                futures = [transaction.send_soon(pending.outgoing) for pending in batch]
         except (TransactionError, InvalidInputError) as error:
-            return self._sorted_out(letters, futures, error)
-        for letter, future in zip(letters, futures, strict=True):
-            settle(letter.future, future.result())
+            return self._to_retry(batch, futures, error)
+        for pending, future in zip(batch, futures, strict=True):
+            settle(pending.future, future.result())
         return []
 
-    def _sorted_out(
-        self, letters: list[_Letter], futures: list[Future[Receipt]], failure: TransactionError | InvalidInputError
-    ) -> list[_Letter]:
-        """Of a transaction that failed: who is to blame, who is out of time, and who is tried again."""
+    def _to_retry(
+        self,
+        batch: list[_QueuedSend],
+        futures: list[Future[Receipt]],
+        failure: TransactionError | InvalidInputError,
+    ) -> list[_QueuedSend]:
+        """After a failed transaction: fail the message that caused it and those out of time, and return the others."""
         wait(futures)
-        errors = [future.exception() for future in futures] or [None] * len(letters)
+        errors = [future.exception() for future in futures] or [None] * len(batch)
         is_over = isinstance(failure, InvalidInputError) or failure.is_unknown or self._is_closed
-        again: list[_Letter] = []
-        for letter, error in zip(letters, errors, strict=True):
-            if isinstance(error, SendError) and not error.is_retriable and len(letters) == 1:
-                self._fail(letter, error)
-            elif is_over or time.monotonic() > letter.deadline:
-                self._fail(letter, SendError(f"a message was not sent: {failure}", is_retriable=True))
+        to_retry: list[_QueuedSend] = []
+        for pending, error in zip(batch, errors, strict=True):
+            if isinstance(error, SendError) and not error.is_retriable and len(batch) == 1:
+                self._fail(pending, error)
+            elif is_over or time.monotonic() > pending.deadline:
+                self._fail(pending, SendError(f"could not send a message: {failure}", is_retriable=True))
             else:
-                # A batch is refused as a whole: one of several is perhaps refused for another's sake.
-                letter.is_alone = isinstance(error, SendError) and not error.is_retriable
-                again.append(letter)
-        if again and not any(letter.is_alone for letter in again):
-            time.sleep(_AGAIN_S)
-        return again
+                # A broker refuses a batch as a whole, perhaps because of another message.
+                pending.is_alone = isinstance(error, SendError) and not error.is_retriable
+                to_retry.append(pending)
+        if to_retry and not any(pending.is_alone for pending in to_retry):
+            time.sleep(_RETRY_S)
+        return to_retry
 
-    def _fail(self, letter: _Letter, error: SendError) -> None:
+    def _fail(self, pending: _QueuedSend, error: SendError) -> None:
         if self._on_away is not None and error.is_retriable:
             self._on_away()
-        settle(letter.future, error)
+        settle(pending.future, error)

@@ -1,12 +1,12 @@
-"""A message as it lies in a spill file: bytes to entry and back. Pure.
+"""The format of a message in a spill file. Pure.
 
 ```
  0  u32  length of what follows the crc
  4  u32  crc-32c of that
- 8  u64  number of the entry: each has one that is larger than that of the entry before
+ 8  u64  number of the entry: larger than that of the entry before
 16  i32  partition, -1: chosen by the key
-20  i64  timestamp, ms since 1970, -1: that of the sending
-28       topic, key, value: each an i32 length (-1: absent) and so many bytes
+20  i64  timestamp, ms since 1970, -1: the time of sending
+28       topic, key, value: each an i32 length (-1: absent) and that many bytes
          i32 number of headers, and for each its name and its value in the same way
 ```
 """
@@ -27,15 +27,15 @@ _LENGTH = struct.Struct(">i")
 _ABSENT = -1
 
 
-class Entry(NamedTuple):
-    """A message and its place in the order."""
+class SpilledMessage(NamedTuple):
+    """A message and its number in the spill folder."""
 
     number: int
     outgoing: Outgoing
 
 
-def encoded(entry: Entry) -> bytes:
-    """The entry's bytes in a file."""
+def encoded(entry: SpilledMessage) -> bytes:
+    """The bytes of an entry in a file."""
     number, outgoing = entry
     partition = _ABSENT if outgoing.partition is None else outgoing.partition
     timestamp_ms = _ABSENT if outgoing.timestamp_ms is None else outgoing.timestamp_ms
@@ -50,8 +50,8 @@ def encoded(entry: Entry) -> bytes:
     return _HEAD.pack(len(body), crc32c(body)) + body
 
 
-def entries_in(raw: bytes) -> Iterator[tuple[Entry, int]]:
-    """Each entry and the position behind it, up to the first that is not whole and sound."""
+def entries_in(raw: bytes) -> Iterator[tuple[SpilledMessage, int]]:
+    """Each entry and the position behind it, up to the first one that is incomplete or damaged."""
     position = 0
     while position + _HEAD.size <= len(raw):
         length, crc = _HEAD.unpack_from(raw, position)
@@ -69,7 +69,7 @@ def _put(parts: list[bytes], field: bytes | None) -> None:
         parts.append(field)
 
 
-def _decoded(body: bytes) -> Entry:
+def _decoded(body: bytes) -> SpilledMessage:
     number, partition, timestamp_ms = _FIXED.unpack_from(body)
     position = _FIXED.size
 
@@ -86,7 +86,7 @@ def _decoded(body: bytes) -> Entry:
     (count,) = _LENGTH.unpack_from(body, position)
     position += _LENGTH.size
     headers = tuple(((take() or b"").decode(), take()) for _ in range(count))
-    return Entry(
+    return SpilledMessage(
         number,
         Outgoing(
             topic=(topic or b"").decode(),

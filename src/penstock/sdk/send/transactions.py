@@ -1,4 +1,4 @@
-"""Transactions as applications use them, and the producers that they take turns with."""
+"""Transactions as applications use them, and the pool of producers behind them."""
 
 from __future__ import annotations
 
@@ -12,46 +12,59 @@ from contextlib import contextmanager
 from typing import Any, Unpack
 
 from penstock.ids import TopicPartition
-from penstock.sdk.errors import ClosedError, InvalidInputError
+from penstock.sdk.errors import ClosedError
 from penstock.sdk.ports import Outgoing, Receipt
-from penstock.sdk.send.composing import Extras, Payload, compose
-from penstock.sdk.send.transactional import TransactionalProducer
-from penstock.sdk.send.watching import Watch
+from penstock.sdk.send.observed_producer import SendObserver
+from penstock.sdk.send.outgoing_message import Payload, SendOptions, compose
+from penstock.sdk.send.sending_options import check_transactional_id
+from penstock.sdk.send.transactional_producer import TransactionalProducer
 
 log = logging.getLogger(__name__)
 
 MAX_IDLE = 16
-"""Producers that are kept for the next transaction; each has connections and threads of its own."""
+"""Idle producers to keep; each has its own connections and threads."""
 
 
 class Transaction:
-    """Messages that are seen by `read_committed` readers all or not at all. An outbox too."""
+    """Messages that `read_committed` readers see together or not at all. `Client.transaction` creates it."""
 
-    def __init__(self, producer: TransactionalProducer, watch: Watch) -> None:
+    def __init__(self, producer: TransactionalProducer, observer: SendObserver) -> None:
         self._producer = producer
-        self._watch = watch
+        self._observer = observer
 
-    def send(self, topic: str, value: Payload, **extras: Unpack[Extras]) -> None:
-        """Sends a message with the others; the parameters are those of `Client.send`."""
-        self.send_soon(compose(topic, value, **extras))
+    def send(self, topic: str, value: Payload, **options: Unpack[SendOptions]) -> None:
+        """Send a message in the transaction. The arguments are those of `Client.send`.
+
+        Raises:
+            InvalidInputError: An argument is invalid.
+        """
+        self.send_soon(compose(topic, value, **options))
 
     def send_soon(self, outgoing: Outgoing) -> Future[Receipt]:
-        """The future has the receipt once the transaction has committed."""
-        return self._watch.send(outgoing, self._producer.send_soon)
+        """Send a prepared message; the future holds the receipt once the transaction has committed."""
+        return self._observer.send(outgoing, self._producer.send_soon)
 
     def send_offsets(self, positions: Mapping[TopicPartition, int], group_metadata: Any) -> None:
-        """Commits a group's offsets with the messages; `group_metadata` is that of the group's consumer."""
+        """Commit offsets of a consumer group in the transaction.
+
+        Args:
+            positions: The next offset to read, by partition.
+            group_metadata: `consumer_group_metadata()` of the group's confluent-kafka consumer.
+
+        Raises:
+            TransactionError: The group coordinator did not accept the offsets.
+        """
         self._producer.send_offsets(positions, group_metadata)
 
 
-class Transactions:
-    """Producers by transactional id: one transaction of an id at a time, others wait for it. Any thread may."""
+class TransactionPool:
+    """Producers by transactional id. Transactions with one id run one after the other. Thread-safe."""
 
-    def __init__(self, new_producer: Callable[[str], TransactionalProducer], watch: Watch, name: str) -> None:
+    def __init__(self, new_producer: Callable[[str], TransactionalProducer], observer: SendObserver, name: str) -> None:
         self._new_producer = new_producer
-        self._watch = watch
+        self._observer = observer
         self._prefix = f"{name}-{uuid.uuid4().hex[:8]}-"
-        """Of ids that are made up."""
+        """The prefix of generated ids."""
         self._made_up = 0
         self._changed = threading.Condition()
         self._idle: OrderedDict[str, TransactionalProducer] = OrderedDict()
@@ -60,20 +73,19 @@ class Transactions:
 
     @contextmanager
     def transaction(self, transactional_id: str | None = None) -> Iterator[Transaction]:
-        """Commits when the block ends, aborts when it raises."""
-        if transactional_id == "":
-            raise InvalidInputError("transactional_id is empty")
+        """Commit when the block ends, abort when it raises."""
+        check_transactional_id(transactional_id)
         with self._producer(transactional_id) as producer:
             producer.begin()
             try:
-                yield Transaction(producer, self._watch)
+                yield Transaction(producer, self._observer)
                 producer.commit()
             except BaseException:
                 producer.abort()
                 raise
 
     def close(self) -> None:
-        """Lets go of the producers; one that is in a transaction is let go of when that ends."""
+        """Close the producers; one with an open transaction is closed when that ends."""
         with self._changed:
             self._is_closed = True
             idle = [*self._idle.values()]
@@ -94,7 +106,7 @@ class Transactions:
     def _take(self, wanted: str | None) -> tuple[str, TransactionalProducer | None]:
         with self._changed:
             if self._is_closed:
-                raise ClosedError("the client was closed")
+                raise ClosedError("the client is closed")
             name = wanted or self._free_name()
             self._changed.wait_for(lambda: name not in self._busy)
             self._busy.add(name)
@@ -112,7 +124,7 @@ class Transactions:
         with self._changed:
             self._busy.discard(name)
             if producer is not None:
-                if producer.is_spent or self._is_closed:
+                if producer.has_failed or self._is_closed:
                     let_go.append(producer)
                 else:
                     self._idle[name] = producer

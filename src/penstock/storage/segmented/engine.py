@@ -8,32 +8,56 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 from penstock.clock import Clock
 from penstock.config.broker import Limits, LogSettings
 from penstock.config.topic import TopicConfig
-from penstock.errors import ApiError, StorageError
-from penstock.ids import TopicId, TopicPartition, companion_of
+from penstock.errors import ApiError, DiskFullError, StorageError
+from penstock.ids import TopicId, TopicPartition, companion_of, is_companion
 from penstock.logs import fields
 from penstock.storage.companions import companion_config, reconcile
-from penstock.storage.contract import Engine, Log
-from penstock.storage.segmented import checkpoint, recovery, strays
-from penstock.storage.segmented.checkpoint import Checkpoint, LogPoint
-from penstock.storage.segmented.cutting import forget_cut
-from penstock.storage.segmented.files import Files
-from penstock.storage.segmented.identity import read_identity
+from penstock.storage.contract import Engine, Log, StrayLog
+from penstock.storage.files import Files
+from penstock.storage.segmented.cleaning.truncation import forget_cut
+from penstock.storage.segmented.disk import stray_folders
+from penstock.storage.segmented.disk.first_files import FolderSync
+from penstock.storage.segmented.disk.identity import read_identity
+from penstock.storage.segmented.disk.open_segments import OpenSegments
+from penstock.storage.segmented.disk.stray_folders import REMOVED, STRAY
+from penstock.storage.segmented.flusher import NO_ROOM
 from penstock.storage.segmented.log import SegmentedLog
-from penstock.storage.segmented.open_segments import OpenSegments
-from penstock.storage.segmented.outstanding import Outstanding
-from penstock.storage.segmented.strays import REMOVED, STRAY, Stray
-from penstock.storage.segmented.surroundings import Surroundings
-from penstock.storage.segmented.tagindex import TagRoom
+from penstock.storage.segmented.log_environment import LogEnvironment
+from penstock.storage.segmented.reading.tag_index import TagRoom
+from penstock.storage.segmented.recovery import checkpoint, log_recovery
+from penstock.storage.segmented.recovery.checkpoint import Checkpoint, LogPoint
+from penstock.storage.segmented.segment import Segment
+from penstock.storage.segmented.write_backlog import WriteBacklog
+from penstock.yielding import yielding
 
 logger = logging.getLogger(__name__)
+
+_TOGETHER = 64
+"""So many logs are closed, synced or removed at the same time."""
+_POINTS_PER_TURN = 1000
+"""Of so many logs the checkpoint takes note before others have their turn."""
+
+T = TypeVar("T")
+
+
+class _Found(NamedTuple):
+    """What a start finds."""
+
+    saved: Checkpoint
+    wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]
+    present: Set[str]
+    """The names of all folders, those that were set aside too."""
+    owned: Mapping[str, bool]
+    """The folders of wanted logs, and whether they say whose they are."""
 
 
 class SegmentedEngine(Engine):
@@ -46,6 +70,8 @@ class SegmentedEngine(Engine):
         self._files = files or Files()
         self._checkpoint_s = settings.checkpoint_ms / 1000
         self._logs: dict[TopicPartition, SegmentedLog] = {}
+        self._left: set[str] = set()
+        """Folders that no open log has: those of logs that are offline, or could not be removed."""
         self._pools = (
             sync := ThreadPoolExecutor(settings.flush_threads, "sync"),
             write_back := ThreadPoolExecutor(settings.flush_threads, "write-back"),
@@ -53,10 +79,12 @@ class SegmentedEngine(Engine):
             clean := ThreadPoolExecutor(1, "clean"),
         )
         self._work = sync
-        self.outstanding = Outstanding(settings.unflushed_bytes)
+        self.outstanding = WriteBacklog(settings.unflushed_bytes)
         self.open_segments = OpenSegments(self._files, limits.open_files)
-        self._surroundings = Surroundings(
+        self.open_segments.sync = self._sync_segments
+        self._environment = LogEnvironment(
             files=self._files,
+            logs_folder=FolderSync(self._files, folder, sync),
             open_segments=self.open_segments,
             outstanding=self.outstanding,
             sync_pool=sync,
@@ -85,49 +113,95 @@ class SegmentedEngine(Engine):
         """Whether all that was ever appended is on the disk."""
 
     @property
-    def logs(self) -> Mapping[TopicPartition, Log]:
+    def logs(self) -> Mapping[TopicPartition, SegmentedLog]:
         return MappingProxyType(self._logs)
 
     async def open(self, wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]) -> None:
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._work, self._recover_all, wanted)
-        self._logs.update(found)
+        around = await loop.run_in_executor(self._work, self._look_around, wanted)
+        recovering = (
+            loop.run_in_executor(self._work, self._recover, around, some)
+            for some in _in_parts(list(around.wanted), _TOGETHER)
+        )
+        for recovered in await asyncio.gather(*recovering):
+            self._logs.update(recovered)
         # A log that is cut waits for a checkpoint.
         self._keeper = loop.create_task(self._keep_checkpoint(), name="checkpoint")
         for at in wanted:
             await self._make_pairs_whole(at)
         for log in self._logs.values():
-            if log.visible_end < log.end_offset:
+            if log.has_files and log.visible_end < log.end_offset:
                 await log.flush()
-        await self._save(clean=False)
-        await loop.run_in_executor(self._work, self._forget_cuts, list(found.values()))
+        try:
+            await self._save(clean=False)
+        except OSError as error:
+            raise _save_error(error, f"cannot write to {self._folder}, so the broker does not start") from error
+        await loop.run_in_executor(self._work, self._forget_cuts, list(self._logs.values()))
         self._is_open = True
 
-    async def create(self, at: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Log:
-        loop = asyncio.get_running_loop()
-        log = await loop.run_in_executor(self._work, self._create, at, topic_id, config)
+    async def create(
+        self, at: TopicPartition, topic_id: TopicId, config: TopicConfig, database: str = "default"
+    ) -> Log:
+        log = self._new_log(at, topic_id, config)
+        if str(at) in self._left:
+            await asyncio.get_running_loop().run_in_executor(self._work, self._set_aside_namesake, at, topic_id)
+        if str(at) in self._left or is_companion(at):
+            # Records that may be there must not wait for the first append to be found; a companion's folder has more
+            # in it than the log.
+            await log.prepare_write()
+            self._left.discard(str(at))
         self._logs[at] = log
         self._offline.pop(str(at), None)
         return log
 
-    async def delete(self, at: TopicPartition) -> None:
+    async def delete(self, *logs: TopicPartition) -> None:
+        stored: list[tuple[Path, TopicId]] = []
+        for some in _in_parts(logs, _TOGETHER):
+            # Only a few at a time: letting go of what a log is in memory takes its time too.
+            removed = [self._logs.pop(at) for at in some]
+            await self._close_all(removed, is_removed=True)
+            stored += [(log.folder, log.topic_id) for log in removed if log.has_files]
+        if not stored:
+            return
+        self._left.update(folder.name for folder, _ in stored)
         loop = asyncio.get_running_loop()
-        log = self._logs.pop(at)
-        aside = strays.aside_of(log.folder, f".{log.topic_id.hex}{REMOVED}")
-        await log.close(is_removed=True)
-        await loop.run_in_executor(self._work, strays.remove, self._files, log.folder, aside)
+        for these in _in_parts(stored, _TOGETHER):
+            await loop.run_in_executor(self._work, self._remove, these)
         # A log of the same name may follow at once: what is noted of this one must not be taken for it after a crash.
         await self._save(clean=False)
 
-    async def find_strays(self) -> list[Stray]:
-        """Logs that nobody wanted when they were found, and that say whose they were."""
-        return await asyncio.get_running_loop().run_in_executor(self._work, strays.find, self._files, self._folder)
+    async def _close_all(self, logs: Sequence[SegmentedLog], *, is_removed: bool = False) -> bool:
+        """Whether all were closed as they should be."""
+        closed = True
+        for some in _in_parts(logs, _TOGETHER):
+            # Those of which nothing is on disk, and nothing on its way there, need no task of their own.
+            busy = [log for log in some if not log.is_only_in_memory]
+            results = await asyncio.gather(*(log.close(is_removed=is_removed) for log in busy), return_exceptions=True)
+            for log, result in zip(busy, results, strict=True):
+                if isinstance(result, BaseException):
+                    closed = False
+                    logger.error(
+                        "could not close a log cleanly", extra=fields(log=str(log.topic_partition), error=str(result))
+                    )
+            await asyncio.sleep(0)
+        return closed
 
-    async def discard(self, stray: Stray) -> None:
-        """Removes what is stored of it, for good."""
-        aside = strays.aside_of(stray.folder, REMOVED)
+    @property
+    def open_files(self) -> int:
+        return len(self.open_segments)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        return self.outstanding.bytes
+
+    async def find_strays(self) -> list[StrayLog]:
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._work, strays.remove, self._files, stray.folder, aside)
+        return await loop.run_in_executor(self._work, stray_folders.find, self._files, self._folder)
+
+    async def discard(self, stray: StrayLog) -> None:
+        folder = self._folder / stray.name
+        aside = stray_folders.aside_of(folder, REMOVED)
+        await asyncio.get_running_loop().run_in_executor(self._work, stray_folders.remove, self._files, folder, aside)
 
     async def close(self) -> None:
         self._closing = True
@@ -136,18 +210,15 @@ class SegmentedEngine(Engine):
             await self._keeper
         if self._waiting:
             await self._try_to_save()
-        results = await asyncio.gather(*(log.close() for log in self._logs.values()), return_exceptions=True)
-        clean = True
-        for log, result in zip(self._logs.values(), results, strict=True):
-            if isinstance(result, BaseException):
-                logger.error("log not closed cleanly", extra=fields(log=str(log.topic_partition), error=str(result)))
-            clean = clean and result is None and log.failure is None and log.recovery_offset == log.end_offset
+        clean = await self._close_all(list(self._logs.values())) and all(
+            log.failure is None and log.recovery_offset == log.end_offset for log in self._logs.values()
+        )
         if self._is_open:
             try:
                 await self._save(clean=clean)
                 self.was_closed_cleanly = clean
             except OSError as error:
-                logger.error("checkpoint not saved", extra=fields(error=str(error)))
+                logger.error("could not save the checkpoint", extra=fields(error=str(error)))
         for pool in self._pools:
             pool.shutdown()
         self._logs.clear()
@@ -155,39 +226,62 @@ class SegmentedEngine(Engine):
     def _path(self, at: TopicPartition) -> Path:
         return self._folder / str(at)
 
-    def _recover_all(
-        self, wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]
-    ) -> dict[TopicPartition, SegmentedLog]:
+    def _look_around(self, wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]) -> _Found:
+        """In a thread: what is there, after what nobody wants was put aside."""
         files = self._files
         files.make_folder(self._folder)
         files.sync_folder(self._folder.parent)
         saved = checkpoint.load(files, self._folder)
         present = set()
-        for name in files.list_folder(self._folder):
+        for name in files.folders_in(self._folder):
             if name.endswith(REMOVED):
                 files.remove_folder(self._folder / name)
             else:
                 present.add(name)
         beside = {companion_of(at): (topic_id, companion_config(config)) for at, (topic_id, config) in wanted.items()}
         wanted = {**wanted, **{at: found for at, found in beside.items() if str(at) in present}}
-        self._set_strays_aside(present, wanted)
-        logs = {}
-        for at, (topic_id, config) in wanted.items():
-            point = saved.logs.get(str(at))
+        return _Found(saved, wanted, present, self._set_strays_aside(present, wanted))
+
+    def _recover(self, found: _Found, ats: Sequence[TopicPartition]) -> dict[TopicPartition, SegmentedLog]:
+        """In a thread."""
+        logs: dict[TopicPartition, SegmentedLog] = {}
+        for at in ats:
+            topic_id, config = found.wanted[at]
+            point = found.saved.logs.get(str(at))
+            owned = found.owned.get(str(at))
             try:
-                if str(at) in present:
-                    logs[at] = recovery.recover(
-                        at, topic_id, self._path(at), config, self._surroundings, point, saved.clean
-                    )
-                else:
-                    logs[at] = self._create(at, topic_id, config)
+                if owned is None:
+                    self._check_absent(at, None if str(at) in found.present else point)
+                    logs[at] = self._new_log(at, topic_id, config)
+                    continue
+                logs[at] = log_recovery.recover(
+                    at,
+                    topic_id,
+                    self._path(at),
+                    config,
+                    self._environment,
+                    point,
+                    found.saved.clean,
+                    is_identified=owned,
+                )
             except (OSError, StorageError) as error:
                 logger.critical("log is offline", extra=fields(log=str(at), reason=str(error)))
+                self._left.add(str(at))
                 if point is not None:
                     # Nobody looked at it this time: after a clean stop it still counts as far as it did before.
-                    end = point.end if saved.clean else point.recovery
+                    end = point.end if found.saved.clean else point.recovery
                     self._offline[str(at)] = LogPoint(point.start, end, end, point.high)
         return logs
+
+    def _check_absent(self, at: TopicPartition, point: LogPoint | None) -> None:
+        """A log without a folder has no records, as far as anybody knows; StorageError if something is in its place."""
+        if self._files.exists(self._path(at)):
+            raise StorageError(f"{self._path(at)} is not a folder")
+        if point is not None and point.end > point.start:
+            logger.critical(
+                "the folder of a log is missing: its records are lost, and the log starts empty",
+                extra=fields(log=str(at), first_lost=point.start, last_lost=point.end - 1),
+            )
 
     async def _make_pairs_whole(self, at: TopicPartition) -> None:
         main, companion = self._logs.get(at), self._logs.get(companion_of(at))
@@ -196,35 +290,61 @@ class SegmentedEngine(Engine):
         try:
             await reconcile(main, companion, main.recovery_offset)
         except (OSError, StorageError, ApiError) as error:
-            main.fail(StorageError(f"{at} and its companion cannot be brought together: {error}"))
+            main.fail(StorageError(f"{at} and its companion cannot be reconciled: {error}"))
 
     def _forget_cuts(self, logs: list[SegmentedLog]) -> None:
         for log in logs:
-            forget_cut(self._files, log.folder)
+            if log.has_files:
+                forget_cut(self._files, log.folder)
 
     def _set_strays_aside(
         self, present: set[str], wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]
-    ) -> None:
-        """Folders of topics that no longer exist, or were made anew, must not be taken for the topic of today."""
+    ) -> dict[str, bool]:
+        """Folders of topics that no longer exist, or were made anew, must not be taken for the topic of today. Gives
+        the others by name: whether they say whose they are. Those that do not are left to the recovery.
+        """
         ids = {str(at): topic_id for at, (topic_id, _) in wanted.items()}
+        owned: dict[str, bool] = {}
         for name in sorted(present):
-            folder = self._folder / name
-            if name.endswith((STRAY, ".new")) or not self._files.is_folder(folder):
+            if name.endswith((STRAY, ".new")):
                 continue
+            folder = self._folder / name
             owner = read_identity(self._files, folder)
             if name in ids and (owner is None or owner.topic_id == ids[name]):
-                continue  # one that does not say whose it is is left to the recovery
-            present.discard(name)
-            strays.set_aside(self._files, folder, owner)
+                owned[name] = owner is not None
+            else:
+                stray_folders.set_aside(self._files, folder, owner)
         self._files.sync_folder(self._folder)
+        return owned
 
-    def _create(self, at: TopicPartition, topic_id: TopicId, config: TopicConfig) -> SegmentedLog:
+    def _new_log(self, at: TopicPartition, topic_id: TopicId, config: TopicConfig) -> SegmentedLog:
+        return log_recovery.new_log(at, topic_id, self._path(at), config, self._environment)
+
+    def _set_aside_namesake(self, at: TopicPartition, topic_id: TopicId) -> None:
         folder = self._path(at)
-        if self._files.exists(folder):
-            owner = read_identity(self._files, folder)
-            if owner is not None and owner.topic_id != topic_id:
-                strays.set_aside(self._files, folder, owner)
-        return recovery.create(at, topic_id, folder, config, self._surroundings)
+        owner = read_identity(self._files, folder)
+        if owner is not None and owner.topic_id != topic_id:
+            stray_folders.set_aside(self._files, folder, owner)
+
+    def _remove(self, folders: Sequence[tuple[Path, TopicId]]) -> None:
+        """In a thread. What cannot be removed does not keep the others."""
+        asides = []
+        for folder, topic_id in folders:
+            aside = stray_folders.aside_of(folder, f".{topic_id.hex}{REMOVED}")
+            try:
+                self._files.rename(folder, aside)
+            except OSError as error:
+                logger.error("could not delete a log", extra=fields(log=folder.name, error=str(error)))
+                continue
+            self._left.discard(folder.name)
+            asides.append(aside)
+        self._files.sync_folder(self._folder)
+        for aside in asides:
+            try:
+                self._files.remove_folder(aside)
+            except OSError as error:
+                # The next start tries again.
+                logger.error("could not delete a folder", extra=fields(folder=aside.name, error=str(error)))
 
     def _checkpoint_soon(self) -> asyncio.Future[None]:
         saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -243,7 +363,8 @@ class SegmentedEngine(Engine):
         next_sync = loop.time() + self._checkpoint_s
         while not self._closing:
             try:
-                await asyncio.wait_for(self._due.wait(), max(0, next_sync - loop.time()))
+                async with asyncio.timeout(max(0, next_sync - loop.time())):
+                    await self._due.wait()
             except TimeoutError:
                 next_sync = loop.time() + self._checkpoint_s
                 await self.checkpoint()
@@ -260,32 +381,54 @@ class SegmentedEngine(Engine):
         try:
             await self._save(clean=False)
         except OSError as error:
-            logger.error("checkpoint not saved", extra=fields(error=str(error)))
+            logger.error("could not save the checkpoint", extra=fields(error=str(error)))
 
     async def _sync_all(self) -> None:
-        for log in list(self._logs.values()):
+        grown: list[SegmentedLog] = []
+        async for log in yielding(list(self._logs.values()), _POINTS_PER_TURN):
+            if not log.has_files:
+                continue
             log.cool()
             if log.failure is None and log.recovery_offset < log.end_offset:
-                try:
-                    await log.flush()
-                except StorageError:
-                    continue  # said where it happened; the other logs go on
+                grown.append(log)
+        for some in _in_parts(grown, _TOGETHER):
+            # What goes wrong is said where it happens; the other logs go on.
+            await asyncio.gather(*(log.flush() for log in some), return_exceptions=True)
+
+    async def _sync_segments(self, segments: Sequence[Segment]) -> None:
+        """Syncs the logs that these segments belong to."""
+        names = {segment.folder.name for segment in segments}
+        logs = [log for name in names if (log := self._logs.get(TopicPartition.parse(name))) is not None]
+        # What goes wrong is said where it happens, and takes its log offline.
+        await asyncio.gather(*(log.flush() for log in logs), return_exceptions=True)
 
     async def _save(self, *, clean: bool) -> None:
         loop = asyncio.get_running_loop()
         async with self._saving:
-            points = self._offline | {
-                str(at): LogPoint(log.start_offset, log.recovery_offset, log.end_offset, log.saved_high_watermark)
-                for at, log in self._logs.items()
-            }
             waiting, self._waiting = self._waiting, []
+            points = dict(self._offline)
+            async for at, log in yielding(list(self._logs.items()), _POINTS_PER_TURN):
+                # Of a log without records there is nothing to say that is not true of one that is not mentioned.
+                if log.end_offset:
+                    high = log.saved_high_watermark
+                    points[str(at)] = LogPoint(log.start_offset, log.recovery_offset, log.end_offset, high)
             content = Checkpoint(clean, points)
             try:
                 await loop.run_in_executor(self._work, checkpoint.save, self._files, self._folder, content)
             except OSError as error:
-                _tell(waiting, StorageError(f"the checkpoint was not saved: {error}"))
+                _tell(waiting, _save_error(error, "the checkpoint was not saved"))
                 raise
             _tell(waiting, None)
+
+
+def _in_parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for at in range(0, len(items), size):
+        yield items[at : at + size]
+
+
+def _save_error(error: OSError, what: str) -> StorageError:
+    kind = DiskFullError if error.errno in NO_ROOM else StorageError
+    return kind(f"{what}: {error}")
 
 
 def _tell(waiting: list[asyncio.Future[None]], failure: StorageError | None) -> None:

@@ -7,8 +7,8 @@ Two duties, both done in threads:
   file any more (the kernel may have dropped the pages), so the log goes offline.
 - **Write-back.** Bytes that pile up in the page cache faster than the disk takes them would at some point make the
   kernel stop the writer, and with it the event loop and every client. So they are handed to the disk piece by piece,
-  and a log that is far behind is given no new bytes until it has caught up (`admit`). A log with little outstanding is
-  never held back by what others write.
+  and a log that is far behind is given no new bytes until it has caught up (`wait_for_backlog`). A log with little
+  outstanding is never held back by what others write.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
+from penstock.background_loop import shielded
+from penstock.config.setting import LONG_MAX
+from penstock.config.topic import TopicConfig
 from penstock.errors import StorageError
 from penstock.logs import fields
-from penstock.storage.segmented.outstanding import Outstanding
+from penstock.storage.segmented.write_backlog import WriteBacklog
 
 if TYPE_CHECKING:
     from penstock.storage.segmented.segment import Segment
@@ -46,7 +49,7 @@ class Flusher:
     def __init__(
         self,
         name: str,
-        outstanding: Outstanding,
+        outstanding: WriteBacklog,
         sync_pool: Executor,
         write_back_pool: Executor,
         on_failure: Callable[[StorageError], object],
@@ -91,9 +94,14 @@ class Flusher:
         self._side_jobs.append(job)
         self._has_new_jobs = True
 
-    async def admit(self) -> None:
+    @property
+    def is_far_ahead(self) -> bool:
+        """Whether too much of what was written waits for the disk, some of it this log's."""
+        return self._total.bytes > self._total.limit_bytes and self._own_bytes > NEVER_HELD_BYTES
+
+    async def wait_for_backlog(self) -> None:
         """Returns when the log may write again."""
-        while self._total.bytes > self._total.limit_bytes and self._own_bytes > NEVER_HELD_BYTES:
+        while self.is_far_ahead:
             await self._total.changed()
 
     async def flush(self, end_offset: int) -> None:
@@ -103,7 +111,7 @@ class Flusher:
             if self._sync is None:
                 loop = asyncio.get_running_loop()
                 self._sync = loop.create_task(self._run_sync(end_offset), name=f"sync {self._name}")
-            await asyncio.shield(self._sync)
+            await shielded(self._sync)
 
     def drop(self, segment: Segment) -> None:
         """Forgets a segment that is being deleted."""
@@ -175,7 +183,7 @@ class Flusher:
                     raise
                 if not undone:
                     logger.warning(
-                        "no room for indexes and snapshots, tried again later",
+                        "no disk space for indexes and snapshots; will retry",
                         extra=fields(log=self._name, error=str(error)),
                     )
                 undone.append(job)
@@ -218,3 +226,33 @@ class Flusher:
         count = min(count, self._own_bytes)
         self._own_bytes -= count
         self._total.remove(count)
+
+
+class FlushRule:
+    """When a log is flushed without being asked: after `flush.messages`, or `flush.ms` after the first of them."""
+
+    def __init__(self, flush_soon: Callable[[], None]) -> None:
+        self._flush_soon = flush_soon
+        self._messages = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def is_due(self, messages: int, config: TopicConfig) -> bool:
+        """Whether with these messages the log is to be flushed now; if not, it may be in some time."""
+        self._messages += messages
+        if self._messages >= config.flush_messages:
+            return True
+        if config.flush_ms < LONG_MAX and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(config.flush_ms / 1000, self._time_is_up)
+        return False
+
+    def begin_anew(self) -> None:
+        """What was appended so far is flushed, or gone."""
+        self._messages = 0
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self._flush_soon()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from penstock.storage.segmented.files import Files
+from penstock.storage.files import Files
 
 MAX_RELATIVE = 0xFFFFFFFF
 

@@ -1,8 +1,11 @@
-"""A log in segment files: append and roll. Reading is in `reader`, syncing in `flusher`, coming back after a stop in
-`recovery`, moving the start in `trimming`, dropping the end in `cutting`.
+"""A log in segment files: append and roll.
+
+`reading` has what reads it, `flusher` what syncs it, `recovery` how it comes back after a stop, `cleaning` how records
+are removed from its start, its end or its middle.
 
 Invariants:
 - `segments` is never empty, ascending by base offset; the last one is the only one written to.
+- A log without files has one segment, which is empty: the first append makes the files (`first_files`).
 - start_offset <= end_offset, and end_offset == segments[-1].next_offset.
 - Everything below `flusher.flushed_offset` would survive a power loss.
 - Once `failure` is set the log neither takes nor serves anything: after a failed write or sync nobody knows what the
@@ -15,40 +18,53 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from penstock.config.topic import TopicConfig
-from penstock.errors import ApiError, Code, StorageError
+from penstock.errors import ApiError, Code, StorageError, UnsyncedError
 from penstock.ids import TopicId, TopicPartition
 from penstock.logs import fields
 from penstock.records.batch import BatchHeader, read_header, stamp
-from penstock.records.control import Marker, build_marker
-from penstock.storage.admission import admit, look_back
-from penstock.storage.contract import NOTHING, Appended, Log, Parting, Piece, Slice, TimedOffset
-from penstock.storage.copies import copies_of
+from penstock.records.control import Marker
+from penstock.storage.admission import Checked, Inspected, check_append, check_marker, check_retired
+from penstock.storage.contract import NOTHING, DamagedRange, Log, Piece, SideFolder, Slice, TimedOffset
 from penstock.storage.epochs import EpochHistory
+from penstock.storage.leader_batches import copies_of
 from penstock.storage.producers import ProducerState
 from penstock.storage.retention import Hold
-from penstock.storage.segmented.background import Background
-from penstock.storage.segmented.cleaner import Cleaner
-from penstock.storage.segmented.cutting import Cutter
-from penstock.storage.segmented.flusher import Flusher
-from penstock.storage.segmented.flushrule import FlushRule
+from penstock.storage.segmented.background_tasks import BackgroundTasks
+from penstock.storage.segmented.cleaning.cleaner import Cleaner
+from penstock.storage.segmented.cleaning.trimming import Trimmer
+from penstock.storage.segmented.cleaning.truncation import Cutter
+from penstock.storage.segmented.disk.first_files import FirstFiles, make_files
+from penstock.storage.segmented.disk.state_files import StateFiles
+from penstock.storage.segmented.flusher import Flusher, FlushRule
 from penstock.storage.segmented.index import MAX_RELATIVE
-from penstock.storage.segmented.reader import Reader, look_up
-from penstock.storage.segmented.rolling import must_roll, new_jitter_ms
-from penstock.storage.segmented.segment import Segment
-from penstock.storage.segmented.sidefiles import SideFiles
-from penstock.storage.segmented.surroundings import Surroundings
-from penstock.storage.segmented.tagindex import SegmentTags
-from penstock.storage.segmented.trimming import Trimmer
-from penstock.storage.segmented.undoing import check_room, write_failed
+from penstock.storage.segmented.log_environment import LogEnvironment
+from penstock.storage.segmented.reading.reader import Reader, look_up
+from penstock.storage.segmented.reading.tag_index import SegmentTags
+from penstock.storage.segmented.recovery import repair
+from penstock.storage.segmented.segment import Segment, must_roll, new_jitter_ms
+from penstock.storage.segmented.write_failures import check_room, write_failed
 
 logger = logging.getLogger(__name__)
 
+_PARTS = (
+    "_background",
+    "_cleaner",
+    "_cutter",
+    "_flush_rule",
+    "_flusher",
+    "_reader",
+    "_state_files",
+    "_trimmer",
+    "tags",
+)
+
 
 class SegmentedLog(Log):
-    """One partition on disk; made by `recovery.recover` or `create`."""
+    """One partition on disk; made by `log_recovery.recover` or `create`."""
 
     def __init__(
         self,
@@ -56,7 +72,7 @@ class SegmentedLog(Log):
         topic_id: TopicId,
         folder: Path,
         config: TopicConfig,
-        surroundings: Surroundings,
+        environment: LogEnvironment,
         segments: list[Segment],
         *,
         start_offset: int,
@@ -65,11 +81,14 @@ class SegmentedLog(Log):
         producers: ProducerState,
         high_watermark: int = -1,
         epochs_are_saved: bool = True,
+        has_files: bool = True,
+        saved_end: int = -1,
     ) -> None:
+        """`saved_end`: the end of the log if all that a clean stop saves is on disk for it."""
         self.topic_partition = at
         self.topic_id = topic_id
         self.folder = folder
-        self.files = surroundings.files
+        self.files = environment.files
         self.config = config
         self.segments = segments
         self.start_offset = start_offset
@@ -77,34 +96,71 @@ class SegmentedLog(Log):
         self.epochs = epochs
         self.producers = producers
         self.saved_high_watermark = high_watermark
-        self.moving = asyncio.Lock()
-        """Held while the start of the log moves, or its end goes back."""
+        self._saved_end = saved_end
+        self._first_files = None if has_files else FirstFiles()
         self.refusal: StorageError | None = None
         """Why nothing is appended now: the failure, or a cut."""
-        self._env = surroundings
+        self._env = environment
         self._active = segments[-1]
         self._bases = [segment.base_offset for segment in segments]
         self._last_append = (-1, -1)
         """Offset and position of the last append: where a reader at the end of the log goes on."""
         self._jitter_ms = 0
         """How much sooner the active segment is rolled by time, so that not all logs roll at once."""
-        self._background = Background(str(at))
-        self._flush_rule = FlushRule(lambda: self._background.start(self.flush()))
-        self.tags: SegmentTags = SegmentTags(self, self._background, surroundings)
-        self._reader = Reader(str(at), surroundings.read_pool)
-        self._side_files = SideFiles(surroundings.files, folder, epochs, producers)
-        self._cleaner = Cleaner(self, self._side_files, surroundings)
-        self._flusher = Flusher(
-            str(at), surroundings.outstanding, surroundings.sync_pool, surroundings.write_back_pool, self.fail
-        )
-        self._trimmer = Trimmer(self, self._cleaner, self._flusher, self._side_files, self._background, surroundings)
-        self._cutter = Cutter(self, self._cleaner, self._flusher, self._background, surroundings)
-        self._flusher.flushed_offset = self._flusher.recovery_offset = flushed_offset
+        self._flushed_offset = flushed_offset
+        """What the flusher begins with."""
         if not epochs_are_saved:
-            self._flusher.before_next_sync(self._side_files.save_epochs)
+            self._flusher.before_next_sync(self._state_files.save_epochs)
         for segment in segments:
             if segment.synced_size < segment.size:
                 self._flusher.adopt(segment)
+
+    # A broker may have thousands of logs, most of which are never used: their parts are made when they are needed.
+
+    @cached_property
+    def moving(self) -> asyncio.Lock:
+        """Held while the start of the log moves, or its end goes back."""
+        return asyncio.Lock()
+
+    @cached_property
+    def _background(self) -> BackgroundTasks:
+        return BackgroundTasks(str(self.topic_partition))
+
+    @cached_property
+    def _flush_rule(self) -> FlushRule:
+        return FlushRule(lambda: self._background.start(self.flush()))
+
+    @cached_property
+    def tags(self) -> SegmentTags:  # type: ignore[override]
+        return SegmentTags(self, self._background, self._env)
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return Reader(str(self.topic_partition), self._env.read_pool)
+
+    @cached_property
+    def _state_files(self) -> StateFiles:
+        return StateFiles(self.files, self.folder, self.epochs, self.producers)
+
+    @cached_property
+    def _cleaner(self) -> Cleaner:
+        return Cleaner(self, self._state_files, self._env)
+
+    @cached_property
+    def _flusher(self) -> Flusher:
+        env = self._env
+        name = str(self.topic_partition)
+        flusher = Flusher(name, env.outstanding, env.sync_pool, env.write_back_pool, self.fail)
+        flusher.flushed_offset = flusher.recovery_offset = self._flushed_offset
+        return flusher
+
+    @cached_property
+    def _trimmer(self) -> Trimmer:
+        return Trimmer(self, self._cleaner, self._flusher, self._state_files, self._background, self._env)
+
+    @cached_property
+    def _cutter(self) -> Cutter:
+        return Cutter(self, self._cleaner, self._flusher, self._background, self._env)
 
     @property
     def size_bytes(self) -> int:
@@ -114,8 +170,22 @@ class SegmentedLog(Log):
     def visible_end(self) -> int:
         return self._flusher.flushed_offset if self.config.flush_messages == 1 else self.end_offset
 
+    @property
+    def has_files(self) -> bool:
+        """False before the first append: then nothing of the log is on disk."""
+        return self._first_files is None or self._first_files.are_made
+
+    @property
+    def is_only_in_memory(self) -> bool:
+        """Nothing of the log is on disk, or on its way there."""
+        return self._first_files is not None and self._first_files.is_idle
+
+    @property
+    def side_folder(self) -> SideFolder:
+        return SideFolder(self.folder, self.files)
+
     def has_room(self) -> bool:
-        return self._env.files.has_room(self.folder)
+        return self._env.files.has_room(self.folder if self.has_files else self.folder.parent)
 
     @property
     def flushed_offset(self) -> int:
@@ -126,74 +196,75 @@ class SegmentedLog(Log):
         """What lies below need not be read after a crash."""
         return self._flusher.recovery_offset
 
-    async def admit(self) -> None:
-        await self._flusher.admit()
+    async def prepare_write(self) -> None:
+        if self._first_files is not None:
+            await self._need_files()
+        if not self._active.is_open:
+            await self._env.open_segments.make_room()
+        flusher = self._flusher
+        if flusher.is_far_ahead:
+            await flusher.wait_for_backlog()
 
-    async def append(
+    async def _need_files(self) -> None:
+        if self._first_files is not None:
+            await self._first_files.ensure(self)
+            self._first_files = None
+
+    async def make_files(self) -> None:
+        await self._env.open_segments.make_room()
+        await asyncio.get_running_loop().run_in_executor(
+            self._env.sync_pool, make_files, self.files, self.folder, self.topic_id, self.topic_partition, self._active
+        )
+        await self._env.logs_folder.sync()
+
+    def check(
         self,
         batch: memoryview,
-        leader_epoch: int,
         *,
         guard: int | None = None,
         is_own: bool = False,
-        part: Parting | None = None,
-    ) -> Appended:
+        inspected: Inspected | None = None,
+    ) -> Checked:
         if self.refusal is not None:
             raise self.refusal
         now_ms = self._env.clock.now_ms()
         if (successor := self.successor) is not None:
-            admitted = look_back(batch, self.config, self.producers, successor)
-        else:
-            try:
-                admitted = admit(batch, self.config, self.producers, now_ms, guard, is_own=is_own)
-            except ApiError as error:
-                check_room(self, error)
-                raise
-        if admitted.repeat_of is not None:
-            if self.config.flush_messages == 1:
-                await self.flush()
-            last_offset = admitted.repeat_of + admitted.header.last_offset_delta
-            return Appended(admitted.repeat_of, last_offset, admitted.append_time_ms, is_repeat=True)
-        batch, header = admitted.batch, admitted.header
-        base_offset = self.end_offset
-        stamp(batch, base_offset, leader_epoch)
-        if part is not None:
-            batch = part(batch, header, base_offset, leader_epoch)
-            header = read_header(batch)
-        self._write(batch, header, base_offset, leader_epoch)
-        if header.producer_id >= 0:
-            self.producers.remember(header, base_offset, now_ms)
-        await self.secure(header.last_offset_delta + 1)
-        return Appended(base_offset, base_offset + header.last_offset_delta, admitted.append_time_ms)
+            return check_retired(batch, self.config, self.producers, now_ms, successor)
+        try:
+            return check_append(batch, self.config, self.producers, now_ms, guard, is_own=is_own, inspected=inspected)
+        except ApiError as error:
+            check_room(self, error)
+            raise
 
-    async def append_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        committed: bool,
-        coordinator_epoch: int,
-        leader_epoch: int,
-        part: Parting | None = None,
-    ) -> Appended:
+    def check_marker(
+        self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int
+    ) -> Checked:
         if self.refusal is not None:
             raise self.refusal
-        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
-        now_ms, marker = self._env.clock.now_ms(), Marker(committed, coordinator_epoch)
-        batch = memoryview(build_marker(producer_id, producer_epoch, marker, now_ms))
-        offset = self.end_offset
-        stamp(batch, offset, leader_epoch)
-        if part is not None:
-            batch = part(batch, read_header(batch), offset, leader_epoch)
-        self._write(batch, read_header(batch), offset, leader_epoch)
-        self.producers.remember_marker(producer_id, producer_epoch, marker, offset, now_ms)
-        await self.secure(1)
-        self.producers.settle(self.visible_end)
-        return Appended(offset, offset)
+        marker = Marker(committed, coordinator_epoch)
+        return check_marker(self.producers, producer_id, producer_epoch, marker, self._env.clock.now_ms())
+
+    async def write(self, checked: Checked, base_offset: int, leader_epoch: int) -> None:
+        assert base_offset == self.end_offset
+        batch, header = checked.batch, checked.header
+        stamp(batch, base_offset, leader_epoch)
+        self._write(batch, header, base_offset, leader_epoch)
+        if checked.marker is not None:
+            self._remember_marker(checked, base_offset)
+        elif header.producer_id >= 0:
+            self.producers.remember(header, base_offset, checked.now_ms)
+
+    async def write_stamped(self, batch: memoryview) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        header = read_header(batch)
+        self._write(batch, header, header.base_offset, header.leader_epoch)
 
     async def append_as_is(self, batches: memoryview) -> int:
         if self.refusal is not None:
             raise self.refusal
+        if self._first_files is not None:
+            await self._need_files()
         copies = copies_of(batches, self.start_offset, self.end_offset)
         if copies and copies[0][0].base_offset < self.end_offset:
             await self._cutter.begin_at(self.start_offset, copies[0][0].base_offset)
@@ -206,14 +277,8 @@ class SegmentedLog(Log):
         if copies:
             self.epochs.trim(self.start_offset)
             await self.secure(messages)
-            self.producers.settle(self.visible_end)
+            self.producers.settle(self.readable_end)
         return self.end_offset
-
-    def put(self, batch: memoryview) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        header = read_header(batch)
-        self._write(batch, header, header.base_offset, header.leader_epoch)
 
     async def pieces(self, wanted: Sequence[Piece]) -> list[bytes]:
         if self.failure is not None:
@@ -241,7 +306,7 @@ class SegmentedLog(Log):
         self.end_offset = segment.next_offset
         self._last_append = (base_offset, position)
         if self.epochs.latest != leader_epoch and self.epochs.begin(leader_epoch, base_offset):
-            self._flusher.before_next_sync(self._side_files.save_epochs)
+            self._flusher.before_next_sync(self._state_files.save_epochs)
         self._flusher.wrote(segment, segment.size - position)
 
     async def read(self, offset: int, max_bytes: int, end_offset: int) -> Slice:
@@ -259,6 +324,9 @@ class SegmentedLog(Log):
         for segment in self.segments[max(0, at) :]:
             known_offset, known_position = self._last_append
             hint = known_position if segment is self._active and offset == known_offset else -1
+            segment.was_used = True
+            if not segment.is_open:
+                await self._env.open_segments.make_room()
             try:
                 found = await self._reader.read(segment, offset, max_bytes, end_offset, hint)
             except (OSError, ApiError) as error:
@@ -278,6 +346,35 @@ class SegmentedLog(Log):
     async def find_max_timestamp(self) -> TimedOffset | None:
         return await look_up(self, lambda: self._reader.find_max_timestamp(self.segments, self.start_offset))
 
+    @property
+    def damage(self) -> list[DamagedRange]:
+        return repair.damage_of(self.segments)
+
+    async def damaged_bytes(self, damage: DamagedRange) -> bytes:
+        found = repair.find(self.segments, damage)
+        if found is None or not damage.size:
+            return b""
+        segment, place = found
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._env.read_pool, segment.file.read, place.start, damage.size)
+
+    async def repair(self, damage: DamagedRange, batches: memoryview) -> bool:
+        async with self.moving:
+            found = repair.find(self.segments, damage)
+            if found is None or self.refusal is not None or not repair.fits(damage, batches, self.epochs):
+                return False
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.run_in_executor(self._env.sync_pool, repair.write, *found, batches)
+            except OSError as error:
+                logger.error(
+                    "could not repair damaged records", extra=fields(log=str(self.topic_partition), error=str(error))
+                )
+                return False
+            segment, place = found
+            segment.mended(place)
+            return segment in self.segments
+
     async def trim(self, start_offset: int) -> None:
         await self._trimmer.trim(start_offset)
 
@@ -286,6 +383,7 @@ class SegmentedLog(Log):
             await self._cutter.cut(end_offset)
 
     async def begin_at(self, start_offset: int) -> None:
+        await self._need_files()
         await self._cutter.begin_at(start_offset, start_offset)
 
     async def flush(self) -> None:
@@ -298,6 +396,8 @@ class SegmentedLog(Log):
         self.config = config
 
     async def apply_retention(self, hold: Hold | None = None) -> int:
+        if not self.has_files:
+            return 0
         now_ms = self._env.clock.now_ms()
         self.producers.expire(now_ms - self._env.producer_expiry_ms)
         if "delete" not in self.config.cleanup_policy:
@@ -323,27 +423,43 @@ class SegmentedLog(Log):
             segment.hot_from = segment.size
 
     async def compact(self) -> bool:
-        if "compact" not in self.config.cleanup_policy or self.refusal is not None:
+        if "compact" not in self.config.cleanup_policy or self.refusal is not None or not self.has_files:
             return False
         return await self._cleaner.run()
 
     async def close(self, *, is_removed: bool = False) -> None:
         """Flushes, unless the log is about to be removed, and lets every file go."""
-        self._flush_rule.close()
-        await self._cutter.close()
-        await self._cleaner.close()
-        await self.tags.close()
-        if self.failure is None and not is_removed:
+        if self._first_files is not None:
+            await self._first_files.wait()
+        if self.has_files:
+            self._flush_rule.close()
+            await self._cutter.close()
+            await self._cleaner.close()
+            await self.tags.close()
+            if self.failure is None and not is_removed:
+                self._save_with_next_sync()
+                await self.flush()
+            await self._flusher.close()
             for segment in self.segments:
-                if not segment.index_saved:
-                    self._flusher.before_next_sync(segment.save_index)
-            if self.end_offset > self._active.base_offset:
-                self._flusher.before_next_sync(self._state_job(self._active))
-            await self.flush()
-        await self._flusher.close()
+                self._flusher.drop(segment)
+                segment.close()
+        if is_removed:
+            self._take_apart()
+
+    def _take_apart(self) -> None:
+        """Nobody uses the log any more: without its parts, which know it, it is gone when nobody holds it."""
+        for part in _PARTS:
+            self.__dict__.pop(part, None)
+
+    def _save_with_next_sync(self) -> None:
+        """What the next start needs so that it does not have to read the log, unless it is on disk already."""
+        if self.end_offset == self._saved_end:
+            return
         for segment in self.segments:
-            self._flusher.drop(segment)
-            segment.close()
+            if not segment.index_saved:
+                self._flusher.before_next_sync(segment.save_index)
+        if self.end_offset > self._active.base_offset:
+            self._flusher.before_next_sync(self._state_job(self._active))
 
     def roll(self, base_offset: int | None = None) -> Segment:
         """Begins a new segment at the end of the log, or at an offset behind it, which becomes the end; the old one is
@@ -354,6 +470,7 @@ class SegmentedLog(Log):
             new = Segment.create(self.folder, base_offset or self.end_offset, self._env.open_segments)
         except OSError as error:
             raise write_failed(self, old, error) from error
+        self._saved_end = -1
         old.next_offset = self.end_offset = new.base_offset
         self.segments.append(new)
         self._bases.append(new.base_offset)
@@ -366,6 +483,7 @@ class SegmentedLog(Log):
 
     def replace_segments(self, old: list[Segment], new: list[Segment]) -> None:
         """Puts compacted segments in the place of those they were made from."""
+        self._saved_end = -1
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = new
         self._bases = [segment.base_offset for segment in self.segments]
@@ -375,6 +493,7 @@ class SegmentedLog(Log):
 
     def shorten(self, segments: list[Segment], start_offset: int, end_offset: int) -> list[Segment]:
         """These segments are the log from now on; gives those that no longer are."""
+        self._saved_end = -1
         gone = [segment for segment in self.segments if segment not in segments]
         self.segments, self._active = segments, segments[-1]
         self._bases = [segment.base_offset for segment in segments]
@@ -386,11 +505,18 @@ class SegmentedLog(Log):
         return gone
 
     def _state_job(self, segment: Segment) -> Callable[[], None]:
-        return self._side_files.state_job(segment, self.end_offset, self.saved_high_watermark)
+        return self._state_files.state_job(segment, self.end_offset, self.saved_high_watermark)
 
     async def secure(self, messages: int) -> None:
-        if self._flush_rule.is_due(messages, self.config):
+        if self.config.flush_messages == 1 or (messages and self._flush_rule.is_due(messages, self.config)):
+            await self._sync()
+
+    async def _sync(self) -> None:
+        """Syncs what was appended."""
+        try:
             await self.flush()
+        except StorageError as error:
+            raise UnsyncedError(str(error)) from error
 
     def fail(self, failure: StorageError) -> StorageError:
         """Takes the log offline."""

@@ -3,7 +3,7 @@
 Rules:
 - The log appends to the last segment only; all others are read-only until they are deleted or replaced as a whole.
 - The file and the indexes of a segment that nobody used for a while are let go (`OpenSegments`) and come back when
-  needed.
+  needed. The indexes of the last segment are nowhere else and stay.
 - `checked` says which bytes have had their CRC checked since they last came from the disk; only those are sent to
   clients.
 - `damage` says which bytes and offsets are known to be bad; no look-up walks through them.
@@ -13,17 +13,19 @@ Rules:
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.config.topic import TopicConfig
 from penstock.logs import fields
 from penstock.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
-from penstock.storage.segmented.files import File
-from penstock.storage.segmented.index import SparseIndex
-from penstock.storage.segmented.open_segments import OpenSegments
-from penstock.storage.segmented.ranges import Ranges
-from penstock.storage.segmented.scan import Damage, FoundBatch, survey
+from penstock.storage.files import File
+from penstock.storage.segmented.disk.open_segments import OpenSegments
+from penstock.storage.segmented.index import MAX_RELATIVE, SparseIndex
+from penstock.storage.segmented.reading.byte_ranges import Ranges
+from penstock.storage.segmented.recovery.scan import Damage, FoundBatch, survey
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ class Segment:
         "next_offset",
         "size",
         "synced_size",
+        "was_used",
         "written_back",
     )
 
@@ -100,6 +103,8 @@ class Segment:
         self.index_saved = False
         self.head_size = 0
         """How much of a segment that is still appended to its index files cover."""
+        self.was_used = False
+        """Since `OpenSegments` looked at it last."""
         self._index: SparseIndex | None = None
         self._last_indexed = 0
         self._file: File | None = None
@@ -108,10 +113,13 @@ class Segment:
     @classmethod
     def create(cls, folder: Path, base_offset: int, open_segments: OpenSegments) -> Segment:
         segment = cls(folder, base_offset, open_segments)
-        segment._index = SparseIndex()
-        segment._file = open_segments.files.create(segment.path())
-        open_segments.opened(segment)
+        segment.create_file()
         return segment
+
+    def create_file(self) -> None:
+        """Makes the file, empty."""
+        self._index = SparseIndex()
+        self._file = self._open_segments.open(self, create=True)
 
     def path(self, suffix: str = LOG) -> Path:
         return self.folder / (segment_name(self.base_offset) + suffix)
@@ -120,9 +128,12 @@ class Segment:
     def file(self) -> File:
         file = self._file
         if file is None:
-            self._file = file = self._open_segments.files.open(self.path())
-            self._open_segments.opened(self)
+            self._file = file = self._open_segments.open(self)
         return file
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
 
     @property
     def index(self) -> SparseIndex:
@@ -144,10 +155,16 @@ class Segment:
     def append(self, batch: memoryview, header: BatchHeader, base_offset: int, interval_bytes: int) -> None:
         """Writes a batch that is stamped already; on an error nothing has changed but bytes behind the end."""
         position = self.size
-        (self._file or self.file).write(position, batch)
+        file = self._file or self.file
+        file.write(position, batch)
+        self.was_used = True
         # The size comes last: a thread that sees the new size sees the new offset too, and knows whether to stop short.
         self.note(header, base_offset, position, interval_bytes)
         self.size = position + len(batch)
+        if self._file is not file:
+            # A thread has let it go meanwhile: see release.
+            self._file = file
+            self._open_segments.opened(self)
 
     def note(self, header: BatchHeader, base_offset: int, position: int, interval_bytes: int) -> None:
         """Takes a batch at `position` into indexes and bounds; for appends and for recovery."""
@@ -245,7 +262,7 @@ class Segment:
             files = self._open_segments.files
             return SparseIndex.load(files, self.path(INDEX), self.path(TIME_INDEX), size, is_growing=is_growing)
         except ValueError as error:
-            logger.warning("index made anew", extra=fields(segment=str(self.path()), reason=str(error)))
+            logger.warning("rebuilt an index", extra=fields(segment=str(self.path()), reason=str(error)))
         return None
 
     def is_checked(self, start: int, end: int) -> bool:
@@ -319,6 +336,10 @@ class Segment:
             )
         self.damage = tuple(sorted({*self.damage, *found}, key=lambda damage: (damage.start, damage.first_offset)))
 
+    def mended(self, damage: Damage) -> None:
+        """A copy of what was written lies in the place of damage; it is checked when it is read."""
+        self.damage = tuple(each for each in self.damage if each != damage)
+
     def head(self, end_offset: int) -> Segment:
         """What is left of the segment without the batches that reach to `end_offset` or behind, as a segment of its
         own: whoever is using this one goes on with it. Its end is that of its last batch. Reads the place; changes
@@ -367,11 +388,21 @@ class Segment:
         self._file, self._index = self.file, self.index
 
     def release(self) -> bool:
-        """Lets the file and the indexes go; False if they are still needed."""
-        if not self.index_saved or self.is_pinned or self.synced_size < self.size:
+        """Lets the file go, and the indexes if they are on disk; False if the file is still needed.
+
+        In any thread. An append may come in between: this first lets the file go and then looks at the size, an append
+        does it the other way round, so that one of the two sees what the other did. A file with bytes that are not
+        synced must stay open.
+        """
+        file = self._file
+        if self.is_pinned or self.synced_size < self.size:
             return False
         self._file = None
-        self._index = None
+        if self.synced_size < self.size:
+            self._file = file
+            return False
+        if self.index_saved:
+            self._index = None
         return True
 
     def retire(self) -> None:
@@ -383,3 +414,24 @@ class Segment:
         self.retire()
         self._file = None
         self._index = None
+
+
+def must_roll(
+    segment: Segment, header: BatchHeader, base_offset: int, size: int, config: TopicConfig, jitter_ms: int
+) -> bool:
+    """Whether a batch of so many bytes begins a new segment."""
+    if segment.size == 0:
+        return False
+    return (
+        segment.size + size > config.segment_bytes
+        or base_offset + header.last_offset_delta - segment.base_offset > MAX_RELATIVE >> 1
+        or (
+            header.max_timestamp - segment.first_timestamp > config.segment_ms - jitter_ms
+            and segment.first_timestamp >= 0
+        )
+    )
+
+
+def new_jitter_ms(config: TopicConfig) -> int:
+    """How much sooner the next segment is rolled by time, so that not all logs roll at once."""
+    return random.randint(0, min(config.segment_jitter_ms, config.segment_ms))

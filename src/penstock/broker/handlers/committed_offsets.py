@@ -1,0 +1,252 @@
+"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.broker.requests.context import RequestContext
+from penstock.clock import Clock
+from penstock.cluster.metadata_changes import MetadataChanges
+from penstock.errors import ApiError, Code
+from penstock.groups.coordinator import GroupCoordinator
+from penstock.groups.events import MemberEpoch
+from penstock.groups.offsets import Committed
+from penstock.groups.reset import asks_for_reset
+from penstock.ids import NO_TOPIC_ID, TopicId, TopicPartition
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from penstock.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from penstock.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+_PIECE = 1000
+_MANY_GROUPS_FROM = 8
+_TOPIC_IDS_FROM = 10
+_NOT_FOUND_FROM = 9
+"""Before, a commit to a group that does not exist is told that its generation is wrong."""
+
+
+class _Asked(NamedTuple):
+    """A topic of a commit: its name, how many partitions it has, and what is answered for one that it has not."""
+
+    topic: OffsetCommitRequestTopic
+    name: str
+    partitions: int
+    unknown: Code
+
+    def answer(self, whole: Code | None, codes: Mapping[TopicPartition, Code]) -> OffsetCommitResponseTopic:
+        """`whole` holds for every partition that there is; if it is None, `codes` has theirs."""
+        answered = []
+        for wanted in self.topic.partitions:
+            index = wanted.partition_index
+            code: Code | None = whole if 0 <= index < self.partitions else self.unknown
+            if code is None:
+                code = codes[TopicPartition(self.name, index)]
+            answered.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
+        return OffsetCommitResponseTopic(name=self.topic.name, topic_id=self.topic.topic_id, partitions=tuple(answered))
+
+
+class CommittedOffsetHandlers:
+    def __init__(self, coordinator: GroupCoordinator, metadata: MetadataChanges, clock: Clock) -> None:
+        self._coordinator = coordinator
+        self._metadata = metadata
+        self._clock = clock
+
+    async def offset_commit(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+        now_ms = self._clock.now_ms()
+        expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+        offsets: dict[TopicPartition, Committed] = {}
+        asked: list[_Asked] = []
+        is_complete = True
+        async for topic in context.work.over(request.topics):
+            name, code = self._name_of(topic.name, topic.topic_id, context.version)
+            count = self._partitions_of(name)
+            asked.append(_Asked(topic, name, count, code))
+            for wanted in topic.partitions:
+                index = wanted.partition_index
+                if 0 <= index < count:
+                    offsets[TopicPartition(name, index)] = Committed(
+                        wanted.committed_offset,
+                        wanted.committed_leader_epoch,
+                        wanted.committed_metadata or "",
+                        now_ms,
+                        expire_ms,
+                    )
+                else:
+                    is_complete = False
+        member = MemberEpoch(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+        whole, codes = await self._commit(request.group_id, member, offsets, is_complete=is_complete)
+        if whole is Code.GROUP_ID_NOT_FOUND and context.version < _NOT_FOUND_FROM:
+            whole = Code.ILLEGAL_GENERATION
+        if whole is None and not any(codes.values()):
+            whole = Code.NONE
+        topics = [topic.answer(whole, codes) async for topic in context.work.over(asked)]
+        return OffsetCommitResponse(topics=tuple(topics))
+
+    async def offset_fetch(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+        if context.version >= _MANY_GROUPS_FROM:
+            groups = [
+                await self._fetch(group, context, request.require_stable)
+                async for group in context.work.over(request.groups)
+            ]
+            return OffsetFetchResponse(groups=tuple(groups))
+        wanted = (
+            None
+            if request.topics is None
+            else tuple(
+                OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+                for topic in request.topics
+            )
+        )
+        asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted)
+        group = await self._fetch(asked, context, request.require_stable)
+        return OffsetFetchResponse(
+            topics=tuple(
+                OffsetFetchResponseTopic(name=topic.name, partitions=topic.partitions) for topic in group.topics
+            ),
+            error_code=group.error_code,
+        )
+
+    async def offset_delete(self, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+        if not request.group_id:
+            return OffsetDeleteResponse(error_code=Code.INVALID_GROUP_ID)
+        wanted = [
+            TopicPartition(topic.name, found.partition_index) for topic in request.topics for found in topic.partitions
+        ]
+        try:
+            code, codes = await self._coordinator.delete_offsets(request.group_id, wanted)
+        except ApiError as error:
+            return OffsetDeleteResponse(error_code=error.code)
+        if code is not Code.NONE:
+            return OffsetDeleteResponse(error_code=code)
+
+        def result(name: str, index: int) -> OffsetDeleteResponsePartition:
+            known = 0 <= index < self._partitions_of(name)
+            error = codes[TopicPartition(name, index)] if known else Code.UNKNOWN_TOPIC_OR_PARTITION
+            return OffsetDeleteResponsePartition(partition_index=index, error_code=error)
+
+        return OffsetDeleteResponse(
+            topics=tuple(
+                OffsetDeleteResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(result(topic.name, found.partition_index) for found in topic.partitions),
+                )
+                for topic in request.topics
+            )
+        )
+
+    async def _commit(
+        self, group_id: str, member: MemberEpoch, offsets: dict[TopicPartition, Committed], *, is_complete: bool
+    ) -> tuple[Code | None, dict[TopicPartition, Code]]:
+        try:
+            if member.is_nobody and asks_for_reset(offset.metadata for offset in offsets.values()):
+                if not is_complete:
+                    return Code.OPERATION_NOT_ATTEMPTED, {}
+                unmarked = {at: offset._replace(metadata="") for at, offset in offsets.items()}
+                return await self._coordinator.reset(group_id, unmarked)
+            return await self._coordinator.commit(group_id, member, offsets)
+        except ApiError as error:
+            return error.code, {}
+
+    async def _fetch(
+        self, group: OffsetFetchRequestGroup, context: RequestContext, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        version = context.version
+        try:
+            await self._coordinator.check_reader(group.group_id, group.member_id, group.member_epoch)
+            if group.topics is None:
+                offsets = await self._offsets(group.group_id, None, require_stable)
+                await context.work.grow(1 + len(offsets))
+                return OffsetFetchResponseGroup(
+                    group_id=group.group_id, topics=await self._all_topics(offsets, context)
+                )
+            topics = []
+            async for topic in context.work.over(group.topics):
+                name, code = self._name_of(topic.name, topic.topic_id, version)
+                partitions: list[OffsetFetchResponsePartition] = []
+                async for some in context.work.over(_in_pieces(topic.partition_indexes)):
+                    places = [TopicPartition(name, index) for index in some]
+                    offsets = await self._offsets(group.group_id, places, require_stable)
+                    if version >= _TOPIC_IDS_FROM and not name:
+                        offsets = dict.fromkeys(places, code)
+                    partitions += [_partition(at.partition, offsets[at]) for at in places]
+                topics.append(
+                    OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=tuple(partitions))
+                )
+            return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(topics))
+        except ApiError as error:
+            return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+
+    async def _offsets(
+        self, group_id: str, places: list[TopicPartition] | None, require_stable: bool
+    ) -> dict[TopicPartition, Committed | Code]:
+        """What is committed, or why it is not told: who wants it stable waits for the end of a transaction."""
+        held, pending = await self._coordinator.fetch(group_id, places)
+        offsets: dict[TopicPartition, Committed | Code] = {at: found or Code.NONE for at, found in held.items()}
+        if require_stable:
+            unstable = pending if places is None else pending.intersection(places)
+            offsets |= dict.fromkeys(unstable, Code.UNSTABLE_OFFSET_COMMIT)
+        return offsets
+
+    async def _all_topics(
+        self, offsets: dict[TopicPartition, Committed | Code], context: RequestContext
+    ) -> tuple[OffsetFetchResponseTopics, ...]:
+        by_topic: dict[str, list[TopicPartition]] = {}
+        for at in offsets:
+            by_topic.setdefault(at.topic, []).append(at)
+        known = self._metadata.image.topics
+        return tuple(
+            [
+                OffsetFetchResponseTopics(
+                    name=name,
+                    topic_id=known[name].id if name in known else NO_TOPIC_ID,
+                    partitions=tuple(_partition(at.partition, offsets[at]) for at in places),
+                )
+                async for name, places in context.work.over(by_topic.items())
+            ]
+        )
+
+    def _name_of(self, name: str, topic_id: TopicId, version: int) -> tuple[str, Code]:
+        """The topic's name, and the error if there is no such topic."""
+        if version < _TOPIC_IDS_FROM:
+            return name, Code.UNKNOWN_TOPIC_OR_PARTITION
+        return self._metadata.image.topic_names_by_id.get(topic_id, ""), Code.UNKNOWN_TOPIC_ID
+
+    def _partitions_of(self, name: str) -> int:
+        topic = self._metadata.image.seen(name)
+        return 0 if topic is None else len(topic.partitions)
+
+
+def _in_pieces(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
+    for at in range(0, len(indexes), _PIECE):
+        yield indexes[at : at + _PIECE]
+
+
+def _partition(index: int, found: Committed | Code) -> OffsetFetchResponsePartition:
+    if isinstance(found, Code):
+        return OffsetFetchResponsePartition(partition_index=index, error_code=found)
+    return OffsetFetchResponsePartition(
+        partition_index=index,
+        committed_offset=found.offset,
+        committed_leader_epoch=found.leader_epoch,
+        metadata=found.metadata,
+    )

@@ -1,0 +1,1 @@
+"""Fetch: consumers and followers, of partitions, views and timer topics."""

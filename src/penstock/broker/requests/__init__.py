@@ -1,0 +1,1 @@
+"""From a frame to its response: decoding, which handler answers, limits on what is under way, encoding."""

@@ -1,0 +1,1 @@
+"""`penstock group`: list, describe, reset, pause and delete consumer groups."""

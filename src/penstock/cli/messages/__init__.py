@@ -1,0 +1,1 @@
+"""`penstock send` and `penstock tail`: messages into a topic, and records out of it."""

@@ -1,0 +1,1 @@
+"""`penstock pipeline`: archive topics into a lake on Spark, and query, replay and report on it."""

@@ -1,0 +1,1 @@
+"""`penstock serve`: one broker, or several under a supervisor."""

@@ -1,0 +1,117 @@
+"""`penstock serve`: loads settings from file, environment and options, and runs a broker.
+
+With `--brokers` this process supervises several brokers, each a `penstock serve` process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock import logs
+from penstock.broker.service_manager import ServiceManager
+from penstock.cli.output import pairs
+from penstock.cli.serve.secret_options import hide_secrets
+from penstock.cli.serve.siblings import Given, announcement, children, siblings
+from penstock.cli.serve.supervisor import Pauses, supervise
+from penstock.cli.serve.welcome import welcome, welcome_to_several
+from penstock.clock import SystemClock
+from penstock.config.broker import Config
+from penstock.config.loader import Loaded, load
+
+
+def serve(
+    data: Annotated[str | None, typer.Option(metavar="DIR", help="Data folder.")] = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address for Kafka clients.")] = None,
+    http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address for health and metrics.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file with settings.")] = None,
+    id: Annotated[str | None, typer.Option(metavar="N", help="Broker id.")] = None,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(metavar="zk://HOST:PORT/PATH", help="ZooKeeper of the cluster to join."),
+    ] = None,
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Database to store topics in: mysql://USER:PASSWORD@HOST/DATABASE, postgresql://… or sqlite:///FILE. "
+            "Brokers with the same database form a cluster.",
+        ),
+    ] = None,
+    sql_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File that has the URL of the database, instead of --sql.")
+    ] = None,
+    brokers: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Run N brokers under one supervisor: ids and ports count up from --id, --listen and --http; "
+            "each uses the folder broker-ID in --data.",
+        ),
+    ] = 1,
+    log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
+    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="text or json.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="SECTION.KEY=VALUE", help="Any setting that `penstock config` shows; repeatable."
+        ),
+    ] = None,
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+) -> None:
+    """Run a broker until Ctrl-C or SIGTERM.
+
+    Settings come from --config, then PENSTOCK_<SECTION>_<KEY> variables, then these options.
+    """
+    named = {
+        "broker.data": data,
+        "broker.listen": listen,
+        "broker.http": http,
+        "broker.id": id,
+        "cluster.coordinator": coordinator,
+        "sql.url": sql,
+        "sql.url_file": sql_file,
+        "logging.level": log_level,
+        "logging.format": log_format,
+    }
+    flags = {key: value for key, value in named.items() if value is not None}
+    for key, value in pairs(set_ or (), "--set").items():
+        if key in flags:
+            raise typer.BadParameter(f"{key} is given by its own option too", param_hint="--set")
+        flags[key] = value
+    loaded = load(config, os.environ, flags)
+    hide_secrets(flags)
+    settings = loaded.config
+    name = f"broker-{settings.broker.id}" if supervised else None
+    logs.configure(settings.logging.level, settings.logging.format, process=name)
+    service_manager = ServiceManager.of_environment(os.environ, SystemClock())
+    if brokers > 1:
+        raise typer.Exit(_serve_several(loaded, Given(config, flags), brokers, service_manager))
+
+    from penstock.broker.server import serve as run
+
+    def on_ready(kafka: str, http: str) -> None:
+        folder = str(settings.broker.data)
+        typer.echo(announcement(kafka, http) if supervised else welcome(kafka, http, folder, _database(settings)))
+
+    raise typer.Exit(run(loaded, on_ready, service_manager))
+
+
+def _serve_several(loaded: Loaded, given: Given, count: int, service_manager: ServiceManager) -> int:
+    brokers = children(given, siblings(loaded, count, socket.gethostname()))
+    data = str(loaded.config.broker.data)
+
+    def on_ready() -> None:
+        typer.echo(welcome_to_several(brokers, data, _database(loaded.config)))
+        service_manager.ready(f"{count} brokers serve")
+
+    return supervise([brokers], Pauses(), on_ready, service_manager.alive)
+
+
+def _database(settings: Config) -> str | None:
+    return str(settings.sql.address()) if settings.sql.is_set else None

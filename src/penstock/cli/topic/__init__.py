@@ -1,0 +1,1 @@
+"""`penstock topic`: create, list, describe, alter and delete topics."""

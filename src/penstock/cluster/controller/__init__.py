@@ -1,0 +1,1 @@
+"""The elected controller: what one broker of the cluster does for all of them."""

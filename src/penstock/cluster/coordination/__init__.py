@@ -1,0 +1,1 @@
+"""The coordination tree: its contract, and the engines that keep it: one SQLite file, or ZooKeeper."""

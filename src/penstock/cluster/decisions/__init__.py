@@ -1,0 +1,1 @@
+"""Pure decisions about the next metadata image: topics, settings, leaders, replicas. Nothing here writes."""

@@ -1,0 +1,1 @@
+"""Groups and their members, as tables that people and their tools can read."""

@@ -1,0 +1,130 @@
+"""Writes the outcome of an event: its records are appended to the log, then applied, then the replies are sent.
+
+Also counts, for /metrics, what has happened in the groups of this broker since its start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from penstock.errors import ApiError, Code, StorageError
+from penstock.groups.changes import Changes
+from penstock.groups.classic.generation import GenerationRecord
+from penstock.groups.classic.group import ClassicGroup, GroupState
+from penstock.groups.consumer.records import TargetEpochRecord
+from penstock.groups.events import Joined, Outcome, Synced
+from penstock.groups.offsets import OffsetRecord
+from penstock.groups.records import encode
+from penstock.groups.shard import Record, Shard
+from penstock.logs import fields
+from penstock.replication.shards import LoadedShard
+from penstock.replication.state_log import GuardedTransaction, StateRecord
+
+logger = logging.getLogger(__name__)
+
+_BATCH_BYTES = 1 << 20
+"""Records of one event that are appended together; more of them (a group with very many offsets) go in parts."""
+_TOO_LARGE = (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE)
+_OVER = (Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_EPOCH)
+"""The transaction in which somebody commits has ended, or its producer has a successor."""
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    rebalances: int = 0
+    """Plans that were written."""
+    expired: int = 0
+    """Members that were not heard from in time."""
+    fenced: int = 0
+    """Members that were put out by a reset."""
+    commits: int = 0
+    """Offsets that were written."""
+
+
+class OutcomeWriter:
+    """Appends the records of outcomes, applies them and sends the replies."""
+
+    def __init__(self, now_ms: Callable[[], int], changes: Changes | None = None) -> None:
+        """`changes` is told of what was applied, and of groups whose records could not be written."""
+        self.counts = GroupCounts()
+        self._now_ms = now_ms
+        self._changes = changes
+
+    async def write(
+        self, loaded: LoadedShard[Shard], outcome: Outcome, transaction: GuardedTransaction | None = None
+    ) -> None:
+        """The caller has the turn. Raises ApiError if it could not be written; those who wait are told."""
+        pending_for = None if transaction is None else transaction.producer_id
+        self.counts.expired += outcome.expired
+        try:
+            for part, encoded in _parts(outcome.records, is_whole=outcome.is_whole):
+                await loaded.log.append(encoded, transaction)
+                now_ms = self._now_ms()
+                for record in part:
+                    self._count(loaded.state, record)
+                    loaded.state.apply(record, now_ms, pending_for)
+                    if not isinstance(record, OffsetRecord):
+                        self._mark_groups([record])
+                    elif self._changes is not None and pending_for is None:
+                        self._changes.mark_offset(record.group_id, record.at)
+        except (ApiError, StorageError) as error:
+            code = _code_of(error)
+            if code not in _OVER:
+                logger.error("group change not written", extra=fields(error=str(error)))
+            answer([(token, type(reply)(code=code)) for token, reply in outcome.replies])
+            answer(loaded.state.not_written(outcome.records, self._now_ms()).replies)
+            self._mark_groups(outcome.records)
+            raise ApiError(code, str(error)) from error
+        self.counts.fenced += outcome.fenced
+        answer(outcome.replies)
+
+    def _mark_groups(self, records: Iterable[Record]) -> None:
+        if self._changes is not None:
+            self._changes.mark_groups(record.group_id for record in records)
+
+    def _count(self, shard: Shard, record: Record) -> None:
+        """A record is in the log, and about to be taken in."""
+        if isinstance(record, OffsetRecord):
+            self.counts.commits += record.committed is not None
+        elif isinstance(record, GenerationRecord) and record.members:
+            group = shard.groups.get(record.group_id)
+            self.counts.rebalances += isinstance(group, ClassicGroup) and group.state is GroupState.COMPLETING
+        elif isinstance(record, TargetEpochRecord):
+            self.counts.rebalances += record.epoch is not None
+
+
+def answer(replies: Iterable[tuple[object, Joined | Synced]]) -> None:
+    for token, reply in replies:
+        assert isinstance(token, asyncio.Future)
+        if not token.done():
+            token.set_result(reply)
+
+
+def _code_of(error: ApiError | StorageError) -> Code:
+    """What those are told whose change could not be written."""
+    if isinstance(error, ApiError) and error.code in _OVER:
+        return error.code
+    is_too_large = isinstance(error, ApiError) and error.code in _TOO_LARGE
+    return Code.UNKNOWN_SERVER_ERROR if is_too_large else Code.COORDINATOR_NOT_AVAILABLE
+
+
+def _parts(records: list[Record], *, is_whole: bool) -> Iterator[tuple[list[Record], list[StateRecord]]]:
+    """The records as they are and as they are written, so many at once as go into a batch; all if they belong so."""
+    part: list[Record] = []
+    encoded: list[StateRecord] = []
+    size = 0
+    for record in records:
+        written = encode(record)
+        key, value = written
+        written_bytes = len(key) + (0 if value is None else len(value))
+        if part and size + written_bytes > _BATCH_BYTES and not is_whole:
+            yield part, encoded
+            part, encoded, size = [], [], 0
+        part.append(record)
+        encoded.append(written)
+        size += written_bytes
+    if part:
+        yield part, encoded

@@ -1,0 +1,1 @@
+"""Databases: addresses, connections, threads, dialects and errors. Knows nothing of queues."""

@@ -1,0 +1,1 @@
+"""Removing records: compaction, trimming the start of a log, truncating its end."""

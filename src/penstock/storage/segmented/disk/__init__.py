@@ -1,0 +1,1 @@
+"""Files and folders around the segments: identity, state files, stray folders, the first files, open files."""

@@ -1,0 +1,1 @@
+"""The SQL engine: logs in the tables of a database that every broker reaches."""
