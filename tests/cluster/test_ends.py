@@ -89,3 +89,15 @@ def test_an_end_is_never_below_what_was_acknowledged(cluster: Cluster) -> None:
     assert not load.failed
     assert looking.result() == [], "partition, told end, acknowledged before"
     assert ends(cluster.kafka, "orders", PARTITIONS) == dict(load.acknowledged)
+
+
+def test_a_partition_without_a_leader_is_waited_for(cluster: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.kafka})
+    admin.create_topics([NewTopic("alone", 1, 1)])["alone"].result(2 * PATIENCE_S)
+    leader = cluster.leader("alone")
+    cluster.kill(leader)
+    until(lambda: admin.list_topics(timeout=PATIENCE_S).topics["alone"].partitions[0].leader < 0, "nothing leads")
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(ends, cluster.kafka, "alone", 1, admin)
+        cluster.start_again(leader)
+        assert found.result() == {0: 0}

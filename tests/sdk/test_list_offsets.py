@@ -51,3 +51,16 @@ def test_what_is_not_there_is_refused_and_the_rest_is_told(new_broker: BrokerFac
     assert found.errors[nowhere].args[0].code() in (KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART)
     with pytest.raises(KafkaException):
         found.all()
+
+
+def test_a_partition_that_is_asked_alone_and_is_not_there_is_refused_at_once(
+    new_broker: BrokerFactory, topic: str
+) -> None:
+    """Without any leader to ask, librdkafka has the same error for these as for a partition that has no leader now."""
+    broker = new_broker()
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    create(admin, topic)
+    for nowhere in (TopicPartition(topic, 7), TopicPartition(f"{topic}-missing", 0)):
+        found = list_offsets(admin, {nowhere: latest()}, PATIENCE_S)
+        assert found.errors[nowhere].args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert set(admin.list_topics(timeout=PATIENCE_S).topics) == {topic}

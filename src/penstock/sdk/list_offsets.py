@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 _RETRY_WAIT_S = 0.1
@@ -62,6 +70,7 @@ def list_offsets(
                 errors[tp] = KafkaException(KafkaError(KafkaError._TRANSPORT, "the broker went away"))
             else:
                 found.offsets[tp] = offset
+        errors.update(_explain_leaderless(admin, errors, attempt_timeout_s))
         retriable = {tp for tp, error in errors.items() if error.args[0].code() in _RETRIABLE}
         is_over = time.monotonic() > deadline
         found.errors.update((tp, error) for tp, error in errors.items() if is_over or tp not in retriable)
@@ -70,6 +79,31 @@ def list_offsets(
             time.sleep(_RETRY_WAIT_S)
             _refresh_metadata(admin, {tp.topic for tp in left}, attempt_timeout_s)
     return found
+
+
+def _explain_leaderless(
+    admin: AdminClient, errors: Mapping[TopicPartition, KafkaException], timeout_s: float
+) -> dict[TopicPartition, KafkaException]:
+    """Tell partitions without a leader from those that do not exist: librdkafka has one error (_NOENT) for both."""
+    leaderless = [tp for tp, error in errors.items() if error.args[0].code() == KafkaError._NOENT]
+    counts = {topic: _count_partitions(admin, topic, timeout_s) for topic in {tp.topic for tp in leaderless}}
+    return {
+        tp: KafkaException(
+            KafkaError(
+                KafkaError.LEADER_NOT_AVAILABLE if tp.partition < counts[tp.topic] else KafkaError.UNKNOWN_TOPIC_OR_PART
+            )
+        )
+        for tp in leaderless
+    }
+
+
+def _count_partitions(admin: AdminClient, topic: str, timeout_s: float) -> float:
+    """Infinite if the brokers do not answer. Unlike `list_topics`, this creates no topic."""
+    try:
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic].result()
+    except KafkaException as error:
+        return 0 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART else math.inf
+    return len(described.partitions)
 
 
 def _refresh_metadata(admin: AdminClient, topics: Iterable[str], timeout_s: float) -> None:
