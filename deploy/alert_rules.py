@@ -195,7 +195,7 @@ def _machine_alerts() -> Iterator[Alert]:
         f'sum by (job, instance) (increase({lag}_bucket{{le="{STALL_S}"}}[5m])) > 0.5',
         "0m",
         "warning",
-        f"Broker {{{{ $labels.instance }}}} served nobody for more than {STALL_S} s, within the last 5 minutes",
+        f"Broker {{{{ $labels.instance }}}} answered no request for more than {STALL_S} s, within the last 5 minutes",
         "Requests by API and their sizes show what was asked; CPU and swapping of the machine show the rest.",
     )
     yield Alert(
