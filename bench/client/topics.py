@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from penstock.sdk.list_offsets import list_offsets
+from penstock.sdk.kafka.list_offsets import list_offsets
 
 READY_LIMIT_S = 60.0
 _ANSWER_S = 30.0

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 import penstock
 from conftest import BrokerFactory
-from penstock.sdk.list_offsets import list_offsets
+from penstock.sdk.kafka.list_offsets import list_offsets
 from support.receiving import create
 from support.waiting import PATIENCE_S
 

@@ -11,7 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 import penstock
-from penstock.sdk.list_offsets import list_offsets
+from penstock.sdk.kafka.list_offsets import list_offsets
 from support.waiting import PATIENCE_S, until
 
 SOON = penstock.Retries(first="100ms", factor=2, cap="1s", attempts=3, jitter=0)

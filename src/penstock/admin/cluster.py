@@ -14,7 +14,7 @@ from penstock.admin.groups import GroupOperations
 from penstock.admin.offsets import OffsetOperations
 from penstock.admin.retirement import RetirementOperations
 from penstock.admin.topics import TopicOperations
-from penstock.sdk.connection import ConnectionSettings
+from penstock.sdk.kafka.connection import ConnectionSettings
 
 if TYPE_CHECKING:
     from penstock.admin.databases import DatabaseOperations

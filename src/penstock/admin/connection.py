@@ -16,7 +16,7 @@ from penstock.admin.errors import NETWORK_EXCEPTION, REQUEST_TIMED_OUT, AdminErr
 from penstock.admin.results import Results
 from penstock.config.address import Address, parse_address
 from penstock.errors import Code
-from penstock.sdk.connection import ConnectionSettings
+from penstock.sdk.kafka.connection import ConnectionSettings
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -31,13 +31,14 @@ from penstock.errors import Code
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import FencedError, TransactionError
 from penstock.sdk.headers import RETRY_TOPIC, SETTLED, Origin, failures_of, text_of
-from penstock.sdk.librdkafka import received_of
+from penstock.sdk.kafka.librdkafka import received_of
+from penstock.sdk.kafka.settings import transactional_settings
+from penstock.sdk.kafka.transactional_producer import KafkaTransactionalProducer
 from penstock.sdk.message import Message
 from penstock.sdk.ports import Outgoing, Received
 from penstock.sdk.receive.disposition import resent_record
 from penstock.sdk.receive.topic_layout import RetryTopic
-from penstock.sdk.send.sending_options import Sending, transactional_settings
-from penstock.sdk.send.transactional_producer import TransactionalProducer
+from penstock.sdk.send.sending_options import Sending
 from penstock.sdk.topic_names import dead_topic, is_retry_topic, retry_topic, shared_retry_topic
 
 _ID = re.compile(r"(\d{1,9})/(\d{1,18})", re.ASCII)
@@ -330,17 +331,17 @@ class DeadLetters:
             producer.close()
         return settled
 
-    def _new_producer(self) -> TransactionalProducer:
+    def _new_producer(self) -> KafkaTransactionalProducer:
         settings = transactional_settings(Sending(delivery="exactly-once"), f"penstock-deadletters-{self.group}")
         timeouts = {"transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS, "message.timeout.ms": _TRANSACTION_TIMEOUT_MS}
         try:
-            return TransactionalProducer(
+            return KafkaTransactionalProducer(
                 self._connection.settings.settings_for(settings | timeouts), _TRANSACTION_PATIENCE_S, SystemClock()
             )
         except TransactionError as error:
             raise AdminError(Code.COORDINATOR_NOT_AVAILABLE.name, str(error)) from None
 
-    def _in_transaction(self, producer: TransactionalProducer, outgoing: list[Outgoing]) -> None:
+    def _in_transaction(self, producer: KafkaTransactionalProducer, outgoing: list[Outgoing]) -> None:
         try:
             producer.begin()
             for each in outgoing:

@@ -13,7 +13,7 @@ from penstock.admin.errors import admin_error
 from penstock.admin.positions import AtTime, OffsetBounds, Position
 from penstock.admin.results import Results
 from penstock.ids import TopicPartition
-from penstock.sdk.list_offsets import list_offsets
+from penstock.sdk.kafka.list_offsets import list_offsets
 
 
 class OffsetOperations:

@@ -14,7 +14,8 @@ from penstock.admin.topics import TopicOperations
 from penstock.errors import Code
 from penstock.sdk.errors import TopicError
 from penstock.sdk.headers import CANCEL
-from penstock.sdk.timers import TimerReader, WaitingMessage
+from penstock.sdk.kafka.timer_reader import TimerReader
+from penstock.sdk.timers import WaitingMessage
 
 
 class TimerOperations:

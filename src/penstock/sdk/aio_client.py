@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from penstock.durations import Duration
@@ -16,6 +17,7 @@ from penstock.sdk.client_core import GRACE_S, ClientCore
 from penstock.sdk.counters import Counters
 from penstock.sdk.errors import NoReplyError
 from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.kafka.backend import KafkaBackend
 from penstock.sdk.message import Message
 from penstock.sdk.ports import Outgoing, Receipt
 from penstock.sdk.receive.handler_runners import LoopRunner, Runner
@@ -65,7 +67,13 @@ class Client:
         reply_topic: str = REPLY_TOPIC,
     ) -> None:
         """Create a client. The arguments are those of `penstock.Client`."""
-        self._core = ClientCore(bootstrap, client_id, sending, hooks, settings, reply_topic)
+        self._core = ClientCore(
+            partial(KafkaBackend, bootstrap, client_id, settings),
+            sender=client_id,
+            sending=sending,
+            hooks=hooks,
+            reply_topic=reply_topic,
+        )
         self._subscriptions = Subscriptions()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop that handlers run on: the one that `start` was called on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from penstock.durations import Duration
@@ -12,6 +13,7 @@ from penstock.sdk.client_core import GRACE_S, ClientCore
 from penstock.sdk.counters import Counters
 from penstock.sdk.errors import InvalidInputError, NoReplyError, SendError
 from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.kafka.backend import KafkaBackend
 from penstock.sdk.message import Message
 from penstock.sdk.ports import Receipt
 from penstock.sdk.receive.handler_runners import ThreadRunner
@@ -76,7 +78,13 @@ class Client:
             InvalidInputError: An argument is invalid, or librdkafka rejects a setting.
             SpillError: The folder of `Spill` cannot be used.
         """
-        self._core = ClientCore(bootstrap, client_id, sending, hooks, settings, reply_topic)
+        self._core = ClientCore(
+            partial(KafkaBackend, bootstrap, client_id, settings),
+            sender=client_id,
+            sending=sending,
+            hooks=hooks,
+            reply_topic=reply_topic,
+        )
         self._subscriptions = Subscriptions()
 
     def __enter__(self) -> Self:

@@ -4,42 +4,33 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from confluent_kafka import KafkaException
 
 from penstock.clock import SystemClock
-from penstock.sdk.connection import ConnectionSettings
+from penstock.sdk.backend import Backend, TransactionalProducer
 from penstock.sdk.counters import Counters, SendTally
 from penstock.sdk.errors import ClosedError, InvalidInputError
 from penstock.sdk.hooks.base import HookChain, Hooks, SignedHooks, check_hooks
-from penstock.sdk.librdkafka import settings_error
 from penstock.sdk.message import Reply
 from penstock.sdk.ports import Outgoing, Receipt, Received
-from penstock.sdk.receive.exactly_once import KafkaTransactionCommitter
 from penstock.sdk.receive.handler_call import Handler
 from penstock.sdk.receive.handler_runners import Runner
-from penstock.sdk.receive.kafka_consumer import KafkaGroupConsumer
 from penstock.sdk.receive.subscription import Subscription
 from penstock.sdk.receive.subscription_options import ValidatedOptions
 from penstock.sdk.receive.topic_layout import TopicProvisioner
 from penstock.sdk.send.buffered_producer import BufferedProducer, ClosableProducer
 from penstock.sdk.send.group_commit import GroupCommitProducer
-from penstock.sdk.send.kafka_producer import KafkaProducer
 from penstock.sdk.send.observed_producer import ObservedProducer, SendObserver
 from penstock.sdk.send.request_reply import RequestReply
-from penstock.sdk.send.sending_options import Drop, Keep, Sending, Spill, producer_settings, transactional_settings
+from penstock.sdk.send.sending_options import Drop, Keep, Sending, Spill
 from penstock.sdk.send.spill_folder import SpillFolder
 from penstock.sdk.send.spilling_producer import SpillingProducer
-from penstock.sdk.send.transactional_producer import TransactionalProducer
 from penstock.sdk.send.transactions import TransactionPool
-from penstock.sdk.timers import TimerQuery, WaitingMessage, read_timers
-from penstock.sdk.topic_admin import TopicAdmin
+from penstock.sdk.timers import TimerQuery, WaitingMessage
 
 GRACE_S = 30.0
 """How long a client that is closed waits for its messages."""
@@ -50,32 +41,32 @@ class ClientCore:
 
     def __init__(
         self,
-        bootstrap: str,
-        client_id: str | None,
+        new_backend: Callable[[], Backend],
+        *,
+        sender: str | None,
         sending: Sending | None,
         hooks: Sequence[Hooks],
-        settings: Mapping[str, Any] | None,
         reply_topic: str,
     ) -> None:
+        """`sender` is the name that every message carries. Makes the backend when the other arguments are checked, and
+        closes it in the end.
+        """
         if sending is not None and not isinstance(sending, Sending):
             raise InvalidInputError(f"sending must be a penstock.Sending(...), not {sending!r}")
         check_hooks(hooks)
-        connection = ConnectionSettings(bootstrap, settings={} if settings is None else settings)
-        self._connection = connection if client_id is None else replace(connection, client_id=client_id)
+        self._backend = new_backend()
         self._sending = sending or Sending()
-        self._hooks = HookChain(hooks if client_id is None else (SignedHooks(client_id), *hooks))
+        self._hooks = HookChain(hooks if sender is None else (SignedHooks(sender), *hooks))
         self._clock = SystemClock()
         self._tally = SendTally()
         self._observer = SendObserver(self._hooks, self._tally, self._clock)
-        self._topics = TopicAdmin(self._connection)
-        self.transactions = TransactionPool(
-            self._new_transactional_producer, self._observer, self._connection.client_id
-        )
-        self.requests = RequestReply(self._connection, self._topics, reply_topic)
+        self.transactions = TransactionPool(self._new_transactional_producer, self._observer, self._backend.client_id)
         try:
+            self.requests = RequestReply(self._backend, reply_topic)
             self._producer = ObservedProducer(self._new_producer(), self._observer)
-        except KafkaException as error:
-            raise settings_error(error) from None
+        except BaseException:
+            self._backend.close()
+            raise
         self._lock = threading.Lock()
         self._durable_producer: ObservedProducer | None = None
         self._is_closed = False
@@ -106,11 +97,13 @@ class ClientCore:
         """The message for the partition that it or its key selects, otherwise for all partitions."""
         if outgoing.partition is not None or outgoing.key is not None:
             return [outgoing]
-        return [replace(outgoing, partition=number) for number in range(self._topics.partitions(outgoing.topic))]
+        return [
+            replace(outgoing, partition=number) for number in range(self._backend.topics.partitions(outgoing.topic))
+        ]
 
     def read_timers(self, query: TimerQuery) -> list[WaitingMessage]:
         """Read the delayed messages that a query asks for."""
-        return read_timers(self._connection, query)
+        return self._backend.read_timers(query)
 
     def subscription(self, options: ValidatedOptions, handler: Handler, runner: Runner, reply: Reply) -> Subscription:
         """Create a subscription that is not started."""
@@ -119,16 +112,14 @@ class ClientCore:
         return Subscription(
             options,
             handler,
-            provisioner=TopicProvisioner(self._topics),
-            consumer=KafkaGroupConsumer(self._connection, options),
+            provisioner=TopicProvisioner(self._backend.topics),
+            consumer=self._backend.group_consumer(options),
             producer=producer,
             runner=runner,
-            committer=KafkaTransactionCommitter(self._connection, options.group, producer.observer)
-            if is_exactly_once
-            else None,
+            committer=self._backend.committer(options.group, producer.observer) if is_exactly_once else None,
             hooks=self._hooks,
             reply=reply,
-            is_away=lambda: self._connection.availability.is_away,
+            is_away=lambda: self._backend.is_away,
         )
 
     def flush(self, timeout_s: float) -> bool:
@@ -144,7 +135,7 @@ class ClientCore:
             self._durable_producer.inner.close(timeout_s)
         self.requests.close()
         self.transactions.close()
-        self._connection.availability.close()
+        self._backend.close()
 
     def _durable(self) -> ObservedProducer:
         """The producer for retries and dead letters: what it acknowledges is with the cluster, however the application
@@ -155,15 +146,15 @@ class ClientCore:
         with self._lock:
             if self._durable_producer is None:
                 sending = replace(self._sending, delivery="at-least-once", transactional_id=None, when_away=Keep())
-                direct = BufferedProducer(partial(self._new_kafka_producer, producer_settings(sending)))
+                direct = BufferedProducer(partial(self._backend.producer, sending))
                 self._durable_producer = ObservedProducer(direct, self._observer)
             return self._durable_producer
 
     def _new_producer(self) -> ClosableProducer:
         away = self._sending.when_away
-        direct = partial(self._new_kafka_producer, producer_settings(self._sending))
+        direct = partial(self._backend.producer, self._sending)
         if isinstance(away, Spill):
-            endless = partial(self._new_kafka_producer, producer_settings(self._sending, endless=True))
+            endless = partial(self._backend.producer, self._sending, endless=True)
             return SpillingProducer(SpillFolder(Path(away.folder), away.bytes), direct, endless, self._tally)
         on_away = (lambda: self._tally.count(dropped=1)) if isinstance(away, Drop) else None
         if self._sending.delivery != "exactly-once":
@@ -172,14 +163,10 @@ class ClientCore:
         unobserved = TransactionPool(
             self._new_transactional_producer, SendObserver(HookChain(), SendTally(), self._clock), ""
         )
-        name = self._sending.transactional_id or f"{self._connection.client_id}-{uuid.uuid4().hex[:8]}"
+        name = self._sending.transactional_id or f"{self._backend.client_id}-{uuid.uuid4().hex[:8]}"
         return GroupCommitProducer(
             partial(unobserved.transaction, name), away, self._sending.patience_ms / 1000, on_away, unobserved.close
         )
 
-    def _new_kafka_producer(self, settings: dict[str, Any]) -> KafkaProducer:
-        return KafkaProducer(self._connection.settings_for(settings), self._clock)
-
     def _new_transactional_producer(self, name: str) -> TransactionalProducer:
-        settings = self._connection.settings_for(transactional_settings(self._sending, name))
-        return TransactionalProducer(settings, self._sending.patience_ms / 1000, self._clock)
+        return self._backend.transactional_producer(self._sending, name)

@@ -30,6 +30,11 @@ class Outgoing:
     timestamp_ms: int | None = None
     """None: now."""
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that count towards the bound of a buffer."""
+        return len(self.value or b"") + len(self.key or b"")
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from penstock.clock import ManualClock
 from penstock.sdk.counters import Counters, SendTally
@@ -30,7 +30,6 @@ from penstock.sdk.send.observed_producer import ObservedProducer, SendObserver
 from penstock.sdk.send.request_reply import REPLY_TOPIC
 from penstock.sdk.send.sending_options import check_transactional_id
 from penstock.sdk.timers import TimerQuery, WaitingMessage
-from penstock.sdk.topic_admin import TopicAdmin
 from penstock.sdk.validation import check_whole_number
 from penstock.testing.consumer import StubConsumer
 from penstock.testing.groups import MemoryGroups
@@ -178,7 +177,7 @@ class StubCore:
         subscription = Subscription(
             options,
             handler,
-            provisioner=TopicProvisioner(cast("TopicAdmin", self.topics)),
+            provisioner=TopicProvisioner(self.topics),
             consumer=consumer,
             producer=self._observed,
             runner=runner,

@@ -1,4 +1,4 @@
-"""Topics in memory, with the rules of a broker. They have the methods of the SDK's `TopicAdmin`.
+"""Topics in memory, with the rules of a broker. They have the methods of the SDK's `Topics`.
 
 Pure: the caller passes the time. The broker's own code parses delay headers and tag expressions.
 """
@@ -15,10 +15,10 @@ from penstock.config.delay import DELAY_LEVELS, parse_levels
 from penstock.config.view import VIEW_OF_SETTING, VIEW_TAGS_SETTING, parse_tags
 from penstock.delay.delay_headers import DelayHeaderError, DelayRequest, DelayRules, parse_delay_headers
 from penstock.recurrence import RecurrenceError
+from penstock.sdk.backend import TopicShape
 from penstock.sdk.errors import BufferFullError, InvalidInputError, SendError, TopicError
 from penstock.sdk.headers import DELAY, DELIVER_AT, SCHEDULE, tags_of, without
 from penstock.sdk.ports import Headers, Outgoing, Received
-from penstock.sdk.topic_admin import TopicShape
 from penstock.views.tag_matcher import Matcher
 
 MAX_MESSAGES = 1_000_000

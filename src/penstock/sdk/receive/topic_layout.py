@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.sdk.backend import Topics, TopicShape
 from penstock.sdk.errors import TopicError
 from penstock.sdk.headers import origin_of
 from penstock.sdk.ports import Received
 from penstock.sdk.receive.subscription_options import ValidatedOptions
-from penstock.sdk.topic_admin import TopicAdmin, TopicShape
 from penstock.sdk.topic_names import dead_topic, retry_topic, shared_retry_topic, view_of
 
 VIEW_OF = "penstock.view.of"
@@ -73,7 +73,7 @@ class TopicLayout:
 class TopicProvisioner:
     """Creates the missing topics of subscriptions; never changes existing ones."""
 
-    def __init__(self, topics: TopicAdmin) -> None:
+    def __init__(self, topics: Topics) -> None:
         self._topics = topics
 
     def provision(self, options: ValidatedOptions) -> TopicLayout:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol
 
+from penstock.sdk.backend import BatchProducer
 from penstock.sdk.errors import BufferFullError, SendError
 from penstock.sdk.ports import Outgoing, Receipt
-from penstock.sdk.send.kafka_producer import KafkaProducer
 
 
 class ClosableProducer(Protocol):
@@ -65,7 +65,7 @@ class BufferedProducer:
 
     spilled = 0
 
-    def __init__(self, new_producer: Callable[[], KafkaProducer], on_away: Callable[[], None] | None = None) -> None:
+    def __init__(self, new_producer: Callable[[], BatchProducer], on_away: Callable[[], None] | None = None) -> None:
         self._new_producer = new_producer
         self._on_away = on_away
         """Called for each message that was given up because the cluster was unreachable."""
@@ -100,7 +100,7 @@ class BufferedProducer:
         self._producer.flush(timeout_s)
         self._producer.close()
 
-    def _usable_producer(self) -> KafkaProducer:
+    def _usable_producer(self) -> BatchProducer:
         if self._producer.has_failed:
             with self._lock:
                 if self._producer.has_failed:

@@ -20,7 +20,6 @@ from typing import Protocol
 from penstock.sdk.errors import BufferFullError, ClosedError, InvalidInputError, SendError, TransactionError
 from penstock.sdk.ports import MessageProducer, Outgoing, Receipt
 from penstock.sdk.send.buffered_producer import promise, settle
-from penstock.sdk.send.kafka_producer import size_of
 
 _MAX_PER_TRANSACTION = 10_000
 """The largest number of messages in a transaction."""
@@ -78,17 +77,17 @@ class GroupCommitProducer:
 
     def has_room_for(self, outgoing: Outgoing) -> bool:
         with self._changed:
-            return self._has_room(size_of(outgoing))
+            return self._has_room(outgoing.size_bytes)
 
     def send_soon(self, outgoing: Outgoing, room_s: float = 0.0) -> Future[Receipt]:
         pending = _QueuedSend(outgoing, promise(), time.monotonic() + self._timeout_s)
         with self._changed:
-            has_room = self._changed.wait_for(lambda: self._has_room(size_of(outgoing)) or self._is_closed, room_s)
+            has_room = self._changed.wait_for(lambda: self._has_room(outgoing.size_bytes) or self._is_closed, room_s)
             if self._is_closed:
                 raise ClosedError("the client is closed")
             if has_room:
                 self._waiting.append(pending)
-                self._waiting_bytes += size_of(outgoing)
+                self._waiting_bytes += outgoing.size_bytes
                 self._changed.notify_all()
         if not has_room:
             others = f"{self.buffered} messages wait for the cluster"
@@ -132,7 +131,7 @@ class GroupCommitProducer:
                 batch = [self._waiting.popleft() for _ in range(min(_MAX_PER_TRANSACTION, len(self._waiting)))]
                 if not batch:
                     return
-                self._waiting_bytes -= sum(size_of(pending.outgoing) for pending in batch)
+                self._waiting_bytes -= sum(pending.outgoing.size_bytes for pending in batch)
                 self._under_way = len(batch)
                 self._changed.notify_all()
             while batch:

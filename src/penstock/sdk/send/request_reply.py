@@ -13,18 +13,12 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any
 
-from confluent_kafka import Consumer, KafkaException
-from confluent_kafka import TopicPartition as Position
-
-from penstock.sdk.connection import ConnectionSettings
-from penstock.sdk.errors import ClosedError, InvalidInputError, TopicError
+from penstock.sdk.backend import Backend, PartitionListener
+from penstock.sdk.errors import ClosedError, InvalidInputError
 from penstock.sdk.headers import CORRELATION, REPLY_TO, value_of
-from penstock.sdk.librdkafka import reason_of, received_of
 from penstock.sdk.ports import Outgoing, Receipt, Received
 from penstock.sdk.send.outgoing_message import HeadersInput, Payload, check_topic, compose
-from penstock.sdk.topic_admin import TopicAdmin
 
 REPLY_TOPIC = "penstock.replies"
 PARTITIONS = 64
@@ -32,8 +26,6 @@ _CONFIG = {"retention.ms": "600000", "segment.ms": "60000", "cleanup.policy": "d
 """A reply is useful only while somebody waits for it."""
 MAX_OPEN = 100_000
 """The largest number of requests that wait for a reply."""
-_POLL_S = 0.1
-_REQUEST_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +59,18 @@ def compose_reply(token: str, value: Payload, headers: HeadersInput | None = Non
 class RequestReply:
     """Sends requests and receives replies. Thread-safe."""
 
-    def __init__(self, connection: ConnectionSettings, topics: TopicAdmin, topic: str = REPLY_TOPIC) -> None:
+    def __init__(self, backend: Backend, topic: str = REPLY_TOPIC) -> None:
         check_topic(topic)
-        self._connection = connection
-        self._topics = topics
+        self._backend = backend
         self._topic = topic
         self._prefix = uuid.uuid4().hex
         """The prefix of this client's correlation ids, which tells its replies from others."""
         self._lock = threading.Lock()
         self._asked = 0
         self._open: dict[str, Future[Received]] = {}
-        self._listening: _ReplyListener | None = None
+        self._listening: PartitionListener | None = None
+        self._partition = -1
+        """The one that it listens to."""
         self._is_closed = False
 
     def ask(self, outgoing: Outgoing, send: Callable[[Outgoing], Future[Receipt]]) -> tuple[str, Future[Received]]:
@@ -141,55 +134,8 @@ class RequestReply:
             if self._is_closed:
                 raise ClosedError("the client is closed")
             if self._listening is None:
-                self._topics.create(self._topic, PARTITIONS, config=_CONFIG)
-                partition = random.randrange(self._topics.partitions(self._topic))
-                self._listening = _ReplyListener(self._connection, self._topic, partition, self._answered)
-            return self._listening.partition
-
-
-class _ReplyListener:
-    """Reads one partition from its end on, until it is closed."""
-
-    def __init__(
-        self, connection: ConnectionSettings, topic: str, partition: int, on_message: Callable[[Received], None]
-    ) -> None:
-        self.partition = partition
-        self._on_message = on_message
-        self._is_closed = False
-        self._consumer = Consumer(connection.settings_for(_consumer_settings(connection)))
-        try:
-            self._begin(Position(topic, partition))
-        except BaseException:
-            self._consumer.close()
-            raise
-        self._thread = threading.Thread(target=self._run, name="penstock-replies", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._thread.join()
-
-    def _begin(self, tp: Position) -> None:
-        try:
-            _, end = self._consumer.get_watermark_offsets(tp, timeout=_REQUEST_TIMEOUT_S)
-        except KafkaException as error:
-            raise TopicError(f"could not read the reply topic {tp.topic}: {reason_of(error)}") from None
-        self._consumer.assign([Position(tp.topic, tp.partition, end)])
-
-    def _run(self) -> None:
-        while not self._is_closed:
-            message = self._consumer.poll(_POLL_S)
-            if message is not None and message.error() is None:
-                self._on_message(received_of(message))
-        self._consumer.close()
-
-
-def _consumer_settings(connection: ConnectionSettings) -> dict[str, Any]:
-    """librdkafka requires a group id, but the consumer joins no group."""
-    return {
-        "group.id": connection.client_id,
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        # Replies deleted by retention are gone; continue with new ones.
-        "auto.offset.reset": "latest",
-    }
+                topics = self._backend.topics
+                topics.create(self._topic, PARTITIONS, config=_CONFIG)
+                self._partition = random.randrange(topics.partitions(self._topic))
+                self._listening = self._backend.listen(self._topic, self._partition, self._answered)
+            return self._partition

@@ -1,10 +1,10 @@
-"""How a client sends, and what it does with messages while the cluster is unreachable; librdkafka settings for both."""
+"""How a client sends, and what it does with messages while the cluster is unreachable."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from penstock.durations import Duration, duration_ms
 from penstock.sdk.errors import InvalidInputError
@@ -17,12 +17,6 @@ Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 _MIB = 1024 * 1024
 _MAX_TIMEOUT_MS = 2**31 - 1
 _MAX_LINGER_MS = 900_000
-_MAX_MESSAGE_BYTES = 100_000_000
-"""So that the broker's limit decides, not librdkafka's."""
-_UNKNOWN_TOPIC_MS = 5_000
-_ENDLESS = 0
-_MIN_TRANSACTION_MS, _MAX_TRANSACTION_MS = 60_000, 900_000
-"""How long a transaction may last: brokers allow no more, as a rule."""
 _MAX_MESSAGES = 10_000_000
 _MAX_BYTES = 2**40
 
@@ -163,50 +157,18 @@ class Sending:
         tries = 1 if self.delivery == "at-most-once" else self.tries
         return tries * self.try_timeout_ms
 
+    def memory_bounds(self, *, endless: bool = False) -> tuple[int, int]:
+        """How many messages, and bytes of them, a producer keeps in memory. With `endless` its owner bounds them."""
+        away = self.when_away
+        if endless:
+            return _MAX_MESSAGES, _MAX_BYTES
+        return (away.memory_messages, away.memory_bytes) if isinstance(away, Spill) else (away.messages, away.bytes)
+
 
 def check_transactional_id(given: object) -> None:
     """Raises `InvalidInputError` unless it is None or a non-empty text."""
     if given is not None and (not isinstance(given, str) or not given):
         raise InvalidInputError(f"transactional_id must be a non-empty text, not {given!r}")
-
-
-def producer_settings(sending: Sending, *, endless: bool = False) -> dict[str, Any]:
-    """The librdkafka settings. With `endless` librdkafka tries until the cluster accepts or refuses a message, and the
-    caller bounds the number of messages.
-    """
-    away = sending.when_away
-    messages, size = (
-        (away.memory_messages, away.memory_bytes) if isinstance(away, Spill) else (away.messages, away.bytes)
-    )
-    if endless:
-        messages, size = _MAX_MESSAGES, _MAX_BYTES
-    settings: dict[str, Any] = {
-        "linger.ms": duration_ms(sending.linger),
-        "batch.size": sending.batch_bytes,
-        "compression.type": sending.compression,
-        "queue.buffering.max.messages": messages,
-        "queue.buffering.max.kbytes": min(max(1, size // 1024), 2**31 - 1),
-        "message.max.bytes": _MAX_MESSAGE_BYTES,
-        "request.timeout.ms": min(sending.try_timeout_ms, 900_000),
-        "socket.timeout.ms": min(max(10, sending.try_timeout_ms), 300_000),
-        "message.timeout.ms": _ENDLESS if endless else sending.patience_ms,
-        "topic.metadata.propagation.max.ms": _UNKNOWN_TOPIC_MS,
-        # Selects partitions as the Java client and most others do.
-        "partitioner": "murmur2_random",
-    }
-    if sending.delivery == "at-most-once":
-        return settings | {"acks": 0, "message.send.max.retries": 0}
-    return settings | {"acks": "all", "enable.idempotence": True}
-
-
-def transactional_settings(sending: Sending, transactional_id: str) -> dict[str, Any]:
-    """The librdkafka settings of a transactional producer."""
-    timeout_ms = min(max(sending.patience_ms, _MIN_TRANSACTION_MS), _MAX_TRANSACTION_MS)
-    return producer_settings(replace(sending, delivery="at-least-once", transactional_id=None)) | {
-        "transactional.id": transactional_id,
-        "transaction.timeout.ms": timeout_ms,
-        "message.timeout.ms": min(sending.patience_ms, timeout_ms),
-    }
 
 
 def _ms(name: str, value: Duration) -> int:

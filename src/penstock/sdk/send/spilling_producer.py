@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
+from penstock.sdk.backend import BatchProducer
 from penstock.sdk.counters import SendTally
 from penstock.sdk.errors import BufferFullError, ClosedError, SendError
 from penstock.sdk.ports import Outgoing, Receipt
 from penstock.sdk.send.buffered_producer import promise, settle
-from penstock.sdk.send.kafka_producer import KafkaProducer
 from penstock.sdk.send.spill_entries import SpilledMessage
 from penstock.sdk.send.spill_folder import SpillFolder
 
@@ -74,8 +74,8 @@ class SpillingProducer:
     def __init__(
         self,
         folder: SpillFolder,
-        new_producer: Callable[[], KafkaProducer],
-        new_endless_producer: Callable[[], KafkaProducer],
+        new_producer: Callable[[], BatchProducer],
+        new_endless_producer: Callable[[], BatchProducer],
         tally: SendTally,
     ) -> None:
         self._folder = folder

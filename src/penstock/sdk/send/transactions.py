@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from typing import Any, Unpack
 
 from penstock.ids import TopicPartition
+from penstock.sdk.backend import TransactionalProducer
 from penstock.sdk.errors import ClosedError
 from penstock.sdk.ports import Outgoing, Receipt
 from penstock.sdk.send.observed_producer import SendObserver
 from penstock.sdk.send.outgoing_message import Payload, SendOptions, compose
 from penstock.sdk.send.sending_options import check_transactional_id
-from penstock.sdk.send.transactional_producer import TransactionalProducer
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from penstock.clock import Clock, SystemClock
 from penstock.ids import TopicPartition
-from penstock.sdk.connection import ConnectionSettings
 from penstock.sdk.errors import TopicError
-from penstock.sdk.librdkafka import error_of, reason_of, received_of, settings_error
+from penstock.sdk.kafka.connection import ConnectionSettings
+from penstock.sdk.kafka.librdkafka import error_of, reason_of, received_of, settings_error
 from penstock.sdk.ports import RebalanceListener, Received
 from penstock.sdk.problem_log import OngoingProblem
 from penstock.sdk.receive.subscription_options import ValidatedOptions

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.sdk.connection import ConnectionSettings
+from penstock.sdk.backend import AS_BACKEND_SAYS, TopicShape
 from penstock.sdk.errors import InvalidInputError, TopicError
-from penstock.sdk.librdkafka import error_of, reason_of
+from penstock.sdk.kafka.connection import ConnectionSettings
+from penstock.sdk.kafka.librdkafka import error_of, reason_of
 
 _REQUEST_TIMEOUT_S = 30.0
-_AS_BROKERS_SAY = -1
-
-
-@dataclass(frozen=True, slots=True)
-class TopicShape:
-    """The size of a topic."""
-
-    partitions: int
-    replicas: int
 
 
 class TopicAdmin:
@@ -59,8 +50,8 @@ class TopicAdmin:
     def create(
         self,
         topic: str,
-        partitions: int = _AS_BROKERS_SAY,
-        replicas: int = _AS_BROKERS_SAY,
+        partitions: int = AS_BACKEND_SAYS,
+        replicas: int = AS_BACKEND_SAYS,
         config: Mapping[str, str] | None = None,
     ) -> bool:
         """Create a topic; False if it exists, which leaves it unchanged. Raises `TopicError` or `InvalidInputError`."""

@@ -13,7 +13,7 @@ from penstock.sdk.errors import InvalidInputError
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-    from penstock.sdk.broker_availability import BrokerAvailability
+    from penstock.sdk.kafka.broker_availability import BrokerAvailability
 
 _SERVER = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:,\[\]]+):\d{1,5}", re.ASCII)
 _HIGHEST_PORT = 65_535
@@ -32,7 +32,7 @@ class ConnectionSettings:
     """Knows when no broker is reachable."""
 
     def __post_init__(self) -> None:
-        from penstock.sdk.broker_availability import BrokerAvailability
+        from penstock.sdk.kafka.broker_availability import BrokerAvailability
 
         if not isinstance(self.bootstrap, str):
             raise InvalidInputError(

@@ -14,12 +14,11 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from penstock.clock import Clock, SystemClock
-from penstock.sdk.errors import BufferFullError, ClosedError, SendError
-from penstock.sdk.librdkafka import error_of, send_error
+from penstock.sdk.backend import Done
+from penstock.sdk.errors import BufferFullError, ClosedError
+from penstock.sdk.kafka.librdkafka import error_of, send_error
 from penstock.sdk.ports import Outgoing, Receipt
 from penstock.sdk.send.outgoing_message import is_for_later
-
-Done = Callable[[Receipt | SendError], None]
 
 _POLL_S = 0.1
 _ROOM_S = 0.05
@@ -56,7 +55,7 @@ class KafkaProducer:
     def has_room_for(self, outgoing: Outgoing) -> bool:
         """Whether the message is certain to be accepted at once, with a margin."""
         has_message_room = self._outstanding < self._ample_messages
-        return has_message_room and self._outstanding_bytes + size_of(outgoing) < self._ample_bytes
+        return has_message_room and self._outstanding_bytes + outgoing.size_bytes < self._ample_bytes
 
     def produce(self, outgoing: Outgoing, done: Done, room_s: float = 0.0) -> None:
         """Accept a message, waiting up to `room_s` for room. Raises `BufferFullError` if there is none."""
@@ -66,7 +65,7 @@ class KafkaProducer:
                 raise ClosedError("the client is closed")
             with self._changed:
                 self._outstanding += 1
-                self._outstanding_bytes += size_of(outgoing)
+                self._outstanding_bytes += outgoing.size_bytes
             try:
                 produce(self._producer, outgoing, lambda error, message: self._report(outgoing, done, error, message))
                 return
@@ -127,7 +126,7 @@ class KafkaProducer:
     def _forget(self, outgoing: Outgoing) -> None:
         with self._changed:
             self._outstanding -= 1
-            self._outstanding_bytes -= size_of(outgoing)
+            self._outstanding_bytes -= outgoing.size_bytes
             self._changed.notify_all()
 
     def _wait_for_room(self, outgoing: Outgoing, deadline: float) -> None:
@@ -141,11 +140,6 @@ class KafkaProducer:
                     is_retriable=True,
                 )
             self._changed.wait(min(left_s, _ROOM_S))
-
-
-def size_of(outgoing: Outgoing) -> int:
-    """The bytes that count towards the bound of a buffer."""
-    return len(outgoing.value or b"") + len(outgoing.key or b"")
 
 
 def produce(producer: Producer, outgoing: Outgoing, report: Callable[[KafkaError | None, Message], None]) -> None:

@@ -19,17 +19,17 @@ from confluent_kafka import TopicPartition as Position
 from penstock.clock import Clock
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import BufferFullError, FencedError, SendError, TransactionError
-from penstock.sdk.librdkafka import error_of, is_fenced, reason_of, send_error
+from penstock.sdk.kafka.librdkafka import error_of, is_fenced, reason_of, send_error
+from penstock.sdk.kafka.producer import produce, receipt_of
 from penstock.sdk.ports import Outgoing, Receipt
 from penstock.sdk.send.buffered_producer import promise, settle
-from penstock.sdk.send.kafka_producer import produce, receipt_of
 
 _CALL_S = 5.0
 """How long one librdkafka call may take before it is repeated."""
 _ROOM_S = 0.1
 
 
-class TransactionalProducer:
+class KafkaTransactionalProducer:
     """Begins, sends, commits or aborts. One thread at a time."""
 
     def __init__(self, settings: dict[str, Any], timeout_s: float, clock: Clock) -> None:
