@@ -1,0 +1,1 @@
+"""The SDK's clients on a database, without a broker."""
