@@ -40,9 +40,10 @@ from penstock.protocol.messages.offset_fetch import (
 
 _PIECE = 1000
 _PARTITION_ERRORS_UNTIL = 3
-"""Until this version of OffsetFetch an error of the group stands with each partition too. Versions 0 and 1 have no other
-place for it, and aiokafka, which speaks no later version, looks nowhere else: it would take the answer for "nothing is
-committed" and begin anew. Not in later versions: librdkafka gives up a partition for good that has an error of its own.
+"""Until this version of OffsetFetch an error of the group stands with each partition too. Versions 0 and 1 have no
+other place for it. aiokafka speaks version 3 and looks nowhere else: it would take the answer for "nothing is
+committed", and begin anew. Not in later versions: librdkafka never reads a partition again that has an error of its
+own.
 """
 _MANY_GROUPS_FROM = 8
 _TOPIC_IDS_FROM = 10
