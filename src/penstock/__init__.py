@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.sdk.errors import BufferFullError as BufferFullError
     from penstock.sdk.errors import ClientError as ClientError
     from penstock.sdk.errors import ClosedError as ClosedError
+    from penstock.sdk.errors import DecodeError as DecodeError
     from penstock.sdk.errors import FencedError as FencedError
     from penstock.sdk.errors import InvalidInputError as InvalidInputError
     from penstock.sdk.errors import NoReplyError as NoReplyError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.sdk.hooks.opentelemetry import OpenTelemetryHooks as OpenTelemetryHooks
     from penstock.sdk.hooks.prometheus import PrometheusHooks as PrometheusHooks
     from penstock.sdk.message import Message as Message
+    from penstock.sdk.payloads.codecs import Codec as Codec
     from penstock.sdk.ports import Outgoing as Outgoing
     from penstock.sdk.ports import Receipt as Receipt
     from penstock.sdk.receive.retries import Retries as Retries
@@ -51,6 +53,7 @@ _HOMES = {
         "BufferFullError",
         "ClientError",
         "ClosedError",
+        "DecodeError",
         "FencedError",
         "InvalidInputError",
         "NoReplyError",
@@ -63,6 +66,7 @@ _HOMES = {
     "hooks.base": ("Hooks",),
     "message": ("Message",),
     "hooks.opentelemetry": ("OpenTelemetryHooks",),
+    "payloads.codecs": ("Codec",),
     "ports": ("Outgoing", "Receipt"),
     "hooks.prometheus": ("PrometheusHooks",),
     "receive.retries": ("Retries",),

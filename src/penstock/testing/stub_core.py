@@ -20,6 +20,7 @@ from penstock.sdk.errors import ClosedError, InvalidInputError, NoReplyError
 from penstock.sdk.headers import CORRELATION, REPLY_TO, value_of
 from penstock.sdk.hooks.base import HookChain, Hooks, check_hooks
 from penstock.sdk.message import Message, Reply
+from penstock.sdk.payloads.codecs import JSON_ONLY, Codecs
 from penstock.sdk.ports import Outgoing, Receipt, Received
 from penstock.sdk.receive.handler_call import Handler
 from penstock.sdk.receive.handler_runners import HandlerStoppedError, Runner
@@ -127,11 +128,11 @@ class StubCore:
         return self
 
     @contextmanager
-    def transaction(self, transactional_id: str | None = None) -> Iterator[StubTransaction]:
+    def transaction(self, transactional_id: str | None = None, codecs: Codecs = JSON_ONLY) -> Iterator[StubTransaction]:
         """Commit when the block ends, abort when it raises."""
         check_transactional_id(transactional_id)
         self._check_open()
-        transaction = StubTransaction(self._producer, self._observer)
+        transaction = StubTransaction(self._producer, self._observer, codecs)
         try:
             yield transaction
         except BaseException:

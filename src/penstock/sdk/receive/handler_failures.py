@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from penstock.sdk.errors import DecodeError
 from penstock.sdk.message import Failed, Message
 from penstock.sdk.problem_log import SeenErrors, error_line, traceback_of
 from penstock.sdk.receive.disposition import DeadLettered, Disposition, Retry
@@ -52,6 +53,20 @@ class HandlerFailures:
             log.info("%s asked for a retry of %s: %s; %s", what, at, result.error, follows)
         else:
             log.info("group %s: %s was not handled: %s; %s", options.group, at, result.error, follows)
+
+    def undecodable(self, message: Message, error: DecodeError) -> None:
+        """Log that a message could not be decoded. Only an error of the application's own checks has a traceback."""
+        cause = error.__cause__
+        log.warning(
+            "group %s: %s cannot be decoded for handler %s: %s; no retry",
+            self._options.group,
+            where(message),
+            self._name,
+            error_line(error),
+            exc_info=traceback_of(cause) if cause is not None and self._kinds.is_new(cause) else None,
+        )
+        if self._on_failure is not None:
+            self._on_failure(message, error)
 
     def _consequence(self, result: Failed, disposition: Disposition) -> str:
         if self._options.delivery == "at-most-once" and not result.is_requested:

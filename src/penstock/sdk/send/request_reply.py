@@ -22,8 +22,9 @@ from penstock.sdk.connection import ConnectionSettings
 from penstock.sdk.errors import ClosedError, InvalidInputError, TopicError
 from penstock.sdk.headers import CORRELATION, REPLY_TO, value_of
 from penstock.sdk.librdkafka import reason_of, received_of
+from penstock.sdk.payloads.codecs import JSON_ONLY, Codecs
 from penstock.sdk.ports import Outgoing, Receipt, Received
-from penstock.sdk.send.outgoing_message import HeadersInput, Payload, check_topic, compose
+from penstock.sdk.send.outgoing_message import HeadersInput, Value, check_topic, compose
 from penstock.sdk.topic_admin import TopicAdmin
 
 REPLY_TOPIC = "penstock.replies"
@@ -57,10 +58,12 @@ class ReplyToken:
         return ReplyToken(parts[0], int(parts[1]), parts[2])
 
 
-def compose_reply(token: str, value: Payload, headers: HeadersInput | None = None) -> Outgoing:
+def compose_reply(
+    token: str, value: Value, headers: HeadersInput | None = None, codecs: Codecs = JSON_ONLY
+) -> Outgoing:
     """Build the reply to the request of a token."""
     to = ReplyToken.parse(token)
-    answer = compose(to.topic, value, partition=to.partition, headers=headers or ())
+    answer = compose(to.topic, value, codecs, partition=to.partition, headers=headers or ())
     return replace(answer, headers=(*answer.headers, (CORRELATION, to.correlation.encode())))
 
 
