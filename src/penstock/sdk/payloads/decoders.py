@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import binascii
 import dataclasses
+import json
 import types
 import typing
 from base64 import b64decode
@@ -282,7 +283,13 @@ def _dataclass_decode(kind: type, fields: Sequence[_FieldDecoder]) -> Callable[[
 
 def _model(kind: Any) -> _Decoder:
     def decode(data: Any) -> Any:
-        return _validated(kind.model_validate, data)
+        # As JSON: in this mode a strict model takes a text for a datetime, and that is how models are encoded.
+        try:
+            value = json.dumps(data)
+        except (TypeError, ValueError):
+            # Another codec may have bytes.
+            return _validated(kind.model_validate, data)
+        return _validated(kind.model_validate_json, value)
 
     # A root model can be anything, so that nothing stands beside it in a union but None.
     is_root = "root" in kind.model_fields

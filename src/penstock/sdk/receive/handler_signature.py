@@ -31,7 +31,7 @@ class HandlerParameter:
 
     takes: Literal["message", "payload"]
     keyword: str | None = None
-    """The name of a parameter that can only be passed by name."""
+    """Its name, if it has to be passed by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,8 @@ def signature_of(handler: Callable[..., Any], *, is_batch: bool) -> HandlerSigna
         raise _not_a_handler(name)
     return HandlerSignature(
         tuple(
-            HandlerParameter(
-                "message" if kind is None else "payload",
-                parameter.name if parameter.kind is inspect.Parameter.KEYWORD_ONLY else None,
-            )
-            for parameter, kind in zip(passed, kinds, strict=True)
+            HandlerParameter("message" if kind is None else "payload", keyword)
+            for kind, keyword in zip(kinds, _keywords(signature, passed), strict=True)
         ),
         next((kind for kind in kinds if kind is not None), None),
     )
@@ -87,6 +84,15 @@ def _passed(parameters: Sequence[inspect.Parameter], annotations: _Annotations) 
         return None
     wanted = required or [each for each in rest if annotations.asks_for_message(each)][:1]
     return [first, *wanted]
+
+
+def _keywords(signature: inspect.Signature, passed: Sequence[inspect.Parameter]) -> list[str | None]:
+    """The names of parameters that are passed by name: those that do not stand at the place of their argument."""
+    in_order = [name for name, each in signature.parameters.items() if each.kind in _POSITIONAL]
+    return [
+        None if number == 0 or in_order[number : number + 1] == [each.name] else each.name
+        for number, each in enumerate(passed)
+    ]
 
 
 def _not_a_handler(name: str) -> InvalidInputError:
