@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.sdk.ports import Outgoing as Outgoing
     from penstock.sdk.ports import Receipt as Receipt
     from penstock.sdk.receive.retries import Retries as Retries
+    from penstock.sdk.receive.subscription import SubscriptionStatus as SubscriptionStatus
     from penstock.sdk.send.sending_options import Drop as Drop
     from penstock.sdk.send.sending_options import Keep as Keep
     from penstock.sdk.send.sending_options import Sending as Sending
@@ -70,6 +71,7 @@ _HOMES = {
     "ports": ("Outgoing", "Receipt"),
     "hooks.prometheus": ("PrometheusHooks",),
     "receive.retries": ("Retries",),
+    "receive.subscription": ("SubscriptionStatus",),
     "send.sending_options": ("Drop", "Keep", "Sending", "Spill"),
     "send.transactions": ("Transaction",),
     "timers": ("WaitingMessage",),

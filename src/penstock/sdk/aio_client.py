@@ -15,13 +15,13 @@ from penstock.durations import Duration
 from penstock.sdk.client_core import GRACE_S, ClientCore
 from penstock.sdk.counters import Counters
 from penstock.sdk.errors import NoReplyError
-from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.hooks.base import HookChain, Hooks, check_hooks
 from penstock.sdk.message import Message
 from penstock.sdk.payloads.codecs import Codec, Codecs
 from penstock.sdk.ports import Outgoing, Receipt
 from penstock.sdk.receive.handler_call import new_handler
 from penstock.sdk.receive.handler_runners import LoopRunner, Runner
-from penstock.sdk.receive.subscription import CHECK_S, Subscriptions
+from penstock.sdk.receive.subscription import CHECK_S, Subscriptions, SubscriptionStatus
 from penstock.sdk.receive.subscription_options import SubscriptionOptions, ValidatedOptions, validate_options
 from penstock.sdk.send.outgoing_message import (
     HeadersInput,
@@ -68,7 +68,10 @@ class Client:
         codecs: Sequence[Codec] = (),
     ) -> None:
         """Create a client. The arguments are those of `penstock.Client`."""
-        self._core = ClientCore(bootstrap, client_id, sending, hooks, settings, reply_topic)
+        check_hooks(hooks)
+        self._hooks = HookChain(hooks)
+        self._address = bootstrap
+        self._core = ClientCore(bootstrap, client_id, sending, (self._hooks,), settings, reply_topic)
         self._subscriptions = Subscriptions()
         self._codecs = Codecs(codecs)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -84,6 +87,33 @@ class Client:
     def counters(self) -> Counters:
         """The number of messages sent, failed, dropped and refused since the start, and buffered and spilled now."""
         return self._core.counters
+
+    @property
+    def address(self) -> str:
+        """Where messages go to and come from: the brokers that the client was created with."""
+        return self._address
+
+    @property
+    def subscriptions(self) -> tuple[SubscriptionStatus, ...]:
+        """What was registered with `subscribe`, and how it is doing."""
+        return self._subscriptions.statuses()
+
+    @property
+    def hooks(self) -> tuple[Hooks, ...]:
+        """The objects that observe messages."""
+        return self._hooks.hooks
+
+    def add_hooks(self, *hooks: Hooks) -> None:
+        """Add hooks to those that the client was created with. They observe messages from now on.
+
+        Args:
+            *hooks: Objects such as `PrometheusHooks()`.
+
+        Raises:
+            InvalidInputError: An argument is not an object of `Hooks`.
+        """
+        check_hooks(hooks)
+        self._hooks.add(hooks)
 
     async def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> Receipt:
         """Send a message and wait until it is durable.
@@ -221,7 +251,9 @@ class Client:
         def register(handler: HandlerT) -> HandlerT:
             checked = new_handler(handler, is_awaited=True, is_batch=validated.batch is not None, codecs=self._codecs)
             self._subscriptions.add(
-                lambda: self._core.subscription(validated, checked, self._new_runner(validated), self.reply)
+                validated,
+                checked,
+                lambda: self._core.subscription(validated, checked, self._new_runner(validated), self.reply),
             )
             return handler
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar, cast
 
 from penstock.clock import ManualClock
 from penstock.sdk.client_core import ClientCore
-from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.hooks.base import HookChain, Hooks, check_hooks
 from penstock.sdk.message import Message
 from penstock.sdk.payloads.codecs import Codec, Codecs
 from penstock.sdk.receive.subscription import Subscriptions
@@ -45,7 +45,10 @@ class StubBase(Generic[CoreT]):
         Raises:
             InvalidInputError: An argument is invalid.
         """
-        self._stub = self._core_type(partitions, hooks, clock, raises=raises)
+        check_hooks(hooks)
+        self._hooks = HookChain(hooks)
+        self._address = "memory"
+        self._stub = self._core_type(partitions, (self._hooks,), clock, raises=raises)
         self._codecs = Codecs(codecs)
         self._stub_subscriptions = StubSubscriptions(self._stub)
         # A client uses its core and its subscriptions for everything.

@@ -24,7 +24,7 @@ from penstock.sdk.payloads.codecs import JSON_ONLY, Codecs
 from penstock.sdk.ports import Outgoing, Receipt, Received
 from penstock.sdk.receive.handler_call import Handler
 from penstock.sdk.receive.handler_runners import HandlerStoppedError, Runner
-from penstock.sdk.receive.subscription import Subscription
+from penstock.sdk.receive.subscription import Subscription, SubscriptionStatus, status_of
 from penstock.sdk.receive.subscription_options import ValidatedOptions
 from penstock.sdk.receive.topic_layout import TopicProvisioner
 from penstock.sdk.send.observed_producer import ObservedProducer, SendObserver
@@ -276,10 +276,12 @@ class StubSubscriptions:
     def __init__(self, core: StubCore) -> None:
         self._core = core
         self._makers: list[Callable[[], Subscription]] = []
+        self._registered: list[tuple[ValidatedOptions, Handler]] = []
         self._is_stopped = False
 
-    def add(self, make: Callable[[], Subscription]) -> None:
+    def add(self, options: ValidatedOptions, handler: Handler, make: Callable[[], Subscription]) -> None:
         self._makers.append(make)
+        self._registered.append((options, handler))
         if not self._is_stopped:
             make()
 
@@ -290,6 +292,10 @@ class StubSubscriptions:
             self._is_stopped = False
             for make in self._makers:
                 make()
+
+    def statuses(self) -> tuple[SubscriptionStatus, ...]:
+        is_running = not self._is_stopped
+        return tuple(replace(status_of(*each), is_running=is_running, is_ready=is_running) for each in self._registered)
 
     def stop(self, grace_s: float) -> None:
         self.drain()

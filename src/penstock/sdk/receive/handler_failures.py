@@ -25,7 +25,7 @@ class HandlerFailures:
         self, options: ValidatedOptions, handler: Callable[..., object], on_failure: OnFailure | None = None
     ) -> None:
         self._options = options
-        self._name = _name_of(handler)
+        self._name = handler_name(handler)
         self._on_failure = on_failure
         self._kinds = SeenErrors()
 
@@ -90,7 +90,8 @@ def where(message: Message) -> str:
     return f"{message.topic}-{message.partition} offset {message.offset}"
 
 
-def _name_of(handler: Callable[..., object]) -> str:
+def handler_name(handler: Callable[..., object]) -> str:
+    """A handler in log lines: `shop.billing.bill`."""
     inner = getattr(handler, "func", handler)
     name = getattr(inner, "__qualname__", None)
     return repr(handler) if name is None else f"{getattr(inner, '__module__', None) or ''}.{name}".lstrip(".")
