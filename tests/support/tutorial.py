@@ -31,7 +31,7 @@ HTTP = re.compile(r"(?:localhost|127\.0\.0\.1):8092\b")
 ENTER = "source .venv/bin/activate\n"
 RUN_S = 300
 BLOCK = re.compile(
-    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<language>\w*) ?(?P<word>[\w.]*)\n(?P<content>.*?)^```$",
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<language>\w*) ?(?P<word>[\w.:]*)\n(?P<content>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 GROUP = re.compile(r"group=\"([\w.-]+)\"")
@@ -124,7 +124,7 @@ class Reader:
                 assert self._printed == lines_of(content)
                 self._printed = []
             case "text", name:
-                self._look(self._programs[name], lines_of(content))
+                self._look(self._programs[name], lines_of(self._addressed(content)))
             case other:
                 raise AssertionError(f"nobody knows what to do with a block of {other}")
 
@@ -171,7 +171,7 @@ class Reader:
         output, errors = self._folder / f"{name}.out", self._folder / f"{name}.err"
         with output.open("wb") as stream, errors.open("wb") as complaints:
             process = subprocess.Popen(
-                dying_with_us(["bash", "-e", "-c", PROGRAM.sub(r"exec \1", commands)]),
+                dying_with_us(["bash", "-e", "-c", PROGRAM.sub(r"exec \1 ", commands)]),
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
