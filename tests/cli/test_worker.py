@@ -376,6 +376,14 @@ def test_an_address_in_use_is_an_error_before_anything_starts(save: Callable[...
     assert worker.output == ""
 
 
+def test_a_host_that_is_no_name_is_an_error_before_anything_starts(save: Callable[..., Path]) -> None:
+    with working(save(WRONG), "app:client", "--http", f"{'a' * 70}.b:0") as worker:
+        assert worker.ended() == 1
+    (line,) = worker.log.splitlines()
+    assert line.startswith("penstock: --http = ") and "cannot be listened on" in line
+    assert worker.output == ""
+
+
 def test_a_second_client_with_the_same_metrics_is_an_error(save: Callable[..., Path]) -> None:
     program = WRONG + "\n\nother = penstock.Client('127.0.0.1:1', hooks=[penstock.PrometheusHooks()])\n"
     with working(save(program), "app:client", "--http", "127.0.0.1:0") as worker:

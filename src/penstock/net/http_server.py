@@ -98,7 +98,8 @@ class HttpServer:
             self._server = await asyncio.start_server(
                 self._accept, self._address.host, self._address.port, limit=self._limits.header_bytes
             )
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            # The second: a host that cannot be a name.
             raise ConfigError(f"{self._setting} = '{self._address}' cannot be listened on: {error}") from error
         host, port = self._server.sockets[0].getsockname()[:2]
         return Address(host, port)

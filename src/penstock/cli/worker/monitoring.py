@@ -17,7 +17,6 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from penstock.cli.failure import CommandError
 from penstock.cli.worker.application import WorkerClient
 from penstock.config.address import Address
-from penstock.errors import ConfigError
 from penstock.net.http_server import HttpServer
 from penstock.sdk.hooks.prometheus import PrometheusHooks
 
@@ -66,7 +65,7 @@ class WorkerMonitoring:
         loop, closed = asyncio.get_running_loop(), asyncio.Event()
         try:
             address = await server.start()
-        except ConfigError as error:
+        except Exception as error:
             self._started.set_exception(error)
             return
         self._close = lambda: _tell(loop, closed)

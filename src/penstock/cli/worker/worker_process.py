@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import typer
 
@@ -72,6 +71,7 @@ async def _run_awaiting(target: str, client: WorkerClient, options: WorkerOption
                 await client.stop(options.grace_s)
     finally:
         await client.close(options.grace_s)
+        signals.call_when_asked(lambda: None)
 
 
 def _is_over(client: WorkerClient) -> bool:
@@ -114,7 +114,7 @@ def _announce(client: WorkerClient, http: Address | None) -> None:
 
 def announcement(status: SubscriptionStatus, address: str) -> str:
     """What a worker listens to, in one line."""
-    facts: list[Any] = [f"group {status.group}"]
+    facts = [f"group {status.group}"]
     if status.tags is not None:
         facts.append(f'tags "{status.tags}"')
     facts += [f"concurrency {status.concurrency}", f"handler {status.handler}"]

@@ -141,12 +141,13 @@ class _DecoderFactory:
             return _Decoder(_EVERY_KIND, lambda data: data)
         if kind in _SCALARS:
             return _SCALARS[kind]
+        # Members of an Enum can be dataclasses too.
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            return _enum(kind, where)
         if _is_dataclass_type(kind):
             return self._dataclass(kind, where)
         if is_model_type(kind):
             return _model(kind)
-        if isinstance(kind, type) and issubclass(kind, Enum):
-            return _enum(kind, where)
         origin, given = get_origin(kind) or kind, get_args(kind)
         if origin is Literal:
             return _choice(given, given)

@@ -101,7 +101,7 @@ class MessageDispatcher:
                 partition.entries.add(entry)
                 entries.append(entry)
         for entry in entries:
-            self.hooks.received(Message(entry.received))
+            self.hooks.received(Message(entry.received, codecs=self._codecs))
         self._required_settlement().arrived(entries)
 
     def leave_behind(self, messages: Sequence[Received]) -> None:
