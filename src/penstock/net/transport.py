@@ -51,7 +51,7 @@ class SocketTransport:
     """A non-blocking TCP socket."""
 
     is_established = True
-    failure = None
+    failure: str | None = None
     wants_write = False
     has_buffered = False
 
