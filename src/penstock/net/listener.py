@@ -127,7 +127,7 @@ class Listener:
         self._connections.add(
             Connection(
                 self._loop,
-                SocketTransport(sock) if self._tls is None else TlsTransport(sock, self._tls.server),
+                SocketTransport(sock) if self._tls is None else TlsTransport(sock, self._tls),
                 caller,
                 self._handler,
                 self._allowance,

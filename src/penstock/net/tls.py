@@ -1,22 +1,24 @@
 """TLS under a connection: the same calls as those of a plain socket (`transport`).
 
-OpenSSL works on the socket itself, without memory between the two (`docs/decisions/0008-tls.md` has the measurement).
+OpenSSL encrypts and decrypts in memory, and the socket is read and written in large pieces: that takes fewer system
+calls than OpenSSL on the socket itself (`docs/decisions/0008-tls.md`).
 
 Rules:
 - The handshake happens inside `receive_into` and `send`, a step whenever the socket is ready; until it is over nothing
   is received or sent.
-- OpenSSL may hold bytes that it has decrypted and that the socket no longer shows as readable. `has_buffered` says so,
-  and the connection reads again before it waits.
-- After "not now" the same bytes have to be given to OpenSSL again, so a piece that was begun is kept.
+- Bytes may have been received from the socket and not be decrypted yet. `has_buffered` says so, and the connection
+  reads again before it waits.
+- A part is sent when all that it was encrypted to is; until then it stays in `unsent`.
 """
 
 from __future__ import annotations
 
 import ssl
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from socket import socket
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from penstock.config.security import SecuritySettings
 from penstock.errors import ConfigError
@@ -26,6 +28,8 @@ _SEND_BYTES_A_TURN = 1 << 20
 """So that one fast reader does not keep the others waiting: encryption costs time here, not in the kernel."""
 _PIECE_BYTES = 128 << 10
 """So much is encrypted and sent with one call."""
+_RECEIVED_BYTES = 256 << 10
+"""So much is received with one call."""
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: forward secrecy and authenticated encryption. Those of TLS 1.3 are all good."""
 
@@ -33,82 +37,110 @@ _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 class TlsTransport:
     """A non-blocking socket with TLS."""
 
-    def __init__(self, sock: socket, context: ssl.SSLContext) -> None:
-        self._sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        self._fd = self._sock.fileno()
+    def __init__(self, sock: socket, contexts: TlsContexts) -> None:
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = contexts.server.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._space = contexts.space
+        self._encrypted = memoryview(b"")
+        """What the socket has not taken yet."""
+        self._begun: _Piece | None = None
+        """What that was before."""
+        self._sent = 0
+        """Bytes of the first part that are gone already."""
         self.is_established = False
         self.failure: str | None = None
         self.wants_write = False
-        """The handshake waits until the socket takes bytes."""
         self.unsent: deque[Part] = deque()
-        """Parts that `send` sends, in order; the connection appends them."""
-        self._sent = 0
-        """Bytes of the first of them that are gone already."""
-        self._begun: _Piece | None = None
-        """What OpenSSL has to be given again."""
 
     def fileno(self) -> int:
         return self._fd
 
     @property
     def has_buffered(self) -> bool:
-        return self._sock.pending() > 0
-
-    @property
-    def peer_certificate(self) -> bytes | None:
-        """What the client has shown, checked against the authorities; None if it has shown nothing."""
-        return self._sock.getpeercert(binary_form=True)
+        return self._incoming.pending > 0 or self._tls.pending() > 0
 
     def receive_into(self, space: memoryview) -> int | None:
-        """How many bytes came: 0 if none will come any more, None if there are none now."""
         received = 0
         try:
-            if not self.is_established:
-                self._shake_hands()
             # A call gives one TLS record of 16 KiB at most: many make one turn.
             while received < len(space):
-                count = self._sock.recv_into(space[received:])
-                if count == 0:
-                    return received
-                received += count
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError, InterruptedError):
+                if not (self.is_established or self._shake_hands()):
+                    return 0
+                try:
+                    # Typed as bytes, which it gives if it is given no buffer.
+                    count = cast(int, self._tls.read(len(space) - received, space[received:]))
+                except ssl.SSLWantReadError:
+                    if not self._receive():
+                        return received
+                else:
+                    received += count
+                    if not count:
+                        return received
+        except (BlockingIOError, InterruptedError):
             return received or None
         except OSError as error:
-            # A failed handshake, a broken record, a client that is gone.
+            # A failed handshake, a broken record, a client that is gone. It is told, if it still listens.
             self.failure = reason_of(error)
+            with suppress(OSError):
+                self._flush()
             return received
         return received
 
     def send(self) -> None:
-        """Sends until nothing is left, the peer takes no more, or it is the turn of others; OSError if it is gone."""
         allowed = _SEND_BYTES_A_TURN
         try:
-            if not self.is_established:
-                self._shake_hands()
+            self._flush()
+            if not (self.is_established or self._shake_hands()):
+                raise ConnectionResetError("the client has closed the connection")
             while allowed > 0 and self.unsent:
-                if self._begun is None:
-                    self._begun = self._next_piece()
-                # It takes all or nothing.
-                allowed -= self._sock.send(self._begun.content)
-                for _ in range(self._begun.parts):
-                    self.unsent.popleft()
-                self._sent, self._begun = self._begun.sent, None
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError, InterruptedError):
+                self._begun = self._next_piece()
+                self._tls.write(self._begun.content)
+                allowed -= len(self._begun.content)
+                self._flush()
+        except (BlockingIOError, InterruptedError):
             pass
 
     def close(self) -> None:
         self.unsent.clear()
-        self._begun = None
         self._sock.close()
 
-    def _shake_hands(self) -> None:
-        try:
-            self.wants_write = False
-            self._sock.do_handshake()
-        except ssl.SSLWantWriteError:
-            self.wants_write = True
-            raise
-        self.is_established = True
+    def _shake_hands(self) -> bool:
+        """False if the client has closed the connection; BlockingIOError if the socket is not ready to go on."""
+        while not self.is_established:
+            try:
+                self._tls.do_handshake()
+                self.is_established = True
+            except ssl.SSLWantReadError:
+                self._flush_handshake()
+                if not self._receive():
+                    return False
+        self._flush_handshake()
+        return True
+
+    def _flush_handshake(self) -> None:
+        self.wants_write = True
+        self._flush()
+        self.wants_write = False
+
+    def _receive(self) -> int:
+        """Gives OpenSSL what the socket has; how much that was, BlockingIOError if there is nothing now."""
+        count = self._sock.recv_into(self._space)
+        self._incoming.write(self._space[:count])
+        return count
+
+    def _flush(self) -> None:
+        """Sends what is encrypted; BlockingIOError if the socket does not take all of it."""
+        while self._encrypted or self._outgoing.pending:
+            if not self._encrypted:
+                self._encrypted = memoryview(self._outgoing.read())
+            self._encrypted = self._encrypted[self._sock.send(self._encrypted) :]
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            for _ in range(begun.parts):
+                self.unsent.popleft()
+            self._sent = begun.sent
 
     def _next_piece(self) -> _Piece:
         """The next bytes: small parts together, large ones piece by piece."""
@@ -145,6 +177,8 @@ class TlsContexts:
 
     def __init__(self, settings: SecuritySettings) -> None:
         self._settings = settings
+        self.space = memoryview(bytearray(_RECEIVED_BYTES))
+        """What sockets are read into; nothing stays in it."""
         self._stamp = self._read_stamp()
         self.server = self._new_server_context()
         self.client = self._new_client_context()
