@@ -20,7 +20,6 @@ from penstock.broker.coordinators import Coordinators
 from penstock.broker.handlers.fetch.handler import FetchHandler
 from penstock.broker.handlers.fetch.partition_reads import NO_REPLICA
 from penstock.broker.handlers.produce import ProduceHandler
-from penstock.broker.http import HttpServer
 from penstock.broker.known_brokers import KnownBrokers
 from penstock.broker.leader_endpoints import LeaderEndpoints
 from penstock.broker.metrics.loop_monitor import LoopMonitor
@@ -51,6 +50,7 @@ from penstock.errors import ConfigError
 from penstock.extras import missing_extra
 from penstock.ids import BrokerId
 from penstock.logs import fields
+from penstock.net.http import HttpServer
 from penstock.net.listener import Listeners
 from penstock.protocol import apis
 from penstock.replication.damage_repair import DamageRepair

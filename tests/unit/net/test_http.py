@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.http import HttpLimits, HttpServer
+from penstock.net.http import HttpLimits, HttpServer
 from penstock.config.address import Address
 from penstock.errors import ConfigError
 

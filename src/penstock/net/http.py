@@ -1,4 +1,4 @@
-"""The broker's HTTP side: /metrics, /health and /ready, for monitoring and orchestration.
+"""The HTTP side of a process: /metrics, /health and /ready, for monitoring and orchestration.
 
 HTTP/1.1 by h11 over asyncio streams. Rules:
 
@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 import h11
 
-from penstock.broker.metrics.registry import CONTENT_TYPE
 from penstock.config.address import Address
 from penstock.errors import ConfigError
 from penstock.logs import fields
@@ -31,6 +30,7 @@ READ_BYTES = 4096
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
 INDEX = b"""\
 /metrics  values in Prometheus' text format
 /health   whether the process serves
@@ -73,7 +73,10 @@ class HttpServer:
         health: Check,
         ready: Check,
         limits: HttpLimits | None = None,
+        setting: str = "broker.http",
     ) -> None:
+        """`setting` is what people have written the address into."""
+        self._setting = setting
         self._address = Address(host, port)
         self._metrics = metrics
         self._health = health
@@ -95,7 +98,7 @@ class HttpServer:
                 self._accept, self._address.host, self._address.port, limit=self._limits.header_bytes
             )
         except OSError as error:
-            raise ConfigError(f"broker.http = '{self._address}' cannot be listened on: {error}") from error
+            raise ConfigError(f"{self._setting} = '{self._address}' cannot be listened on: {error}") from error
         host, port = self._server.sockets[0].getsockname()[:2]
         return Address(host, port)
 
@@ -161,7 +164,7 @@ class HttpServer:
         try:
             match path:
                 case "/metrics":
-                    return Answer(200, await self._metrics(), CONTENT_TYPE)
+                    return Answer(200, await self._metrics(), METRICS)
                 case "/health":
                     return _checked(self._health())
                 case "/ready":
