@@ -29,10 +29,12 @@ _TIMEOUT_MS = 30_000
 class RefusedError(Exception):
     """The cluster refuses one of the messages for good."""
 
-    def __init__(self, reason: str, sent: Sequence[int] = ()) -> None:
+    def __init__(self, reason: str, sent: Sequence[int] = (), *, is_spent: bool = False) -> None:
         super().__init__(reason)
         self.sent = frozenset(sent)
         """Those that are durable all the same, by their number."""
+        self.is_spent = is_spent
+        """Whether the forwarder has to be started again."""
 
 
 class Forwarder(Protocol):
@@ -92,8 +94,8 @@ class TransactionalForwarder:
         except TransactionError:
             producer.abort()
             refusal = _refusal(futures[: len(messages)])
-            if refusal is not None and not producer.has_failed:
-                raise RefusedError(str(refusal)) from None
+            if refusal is not None:
+                raise RefusedError(str(refusal), is_spent=producer.has_failed) from None
             raise
 
     def close(self) -> None:

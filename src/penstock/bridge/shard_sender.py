@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -69,6 +70,10 @@ class ShardSender:
         self.problem = OngoingProblem(
             log, f"shard {name}: what is due is not forwarded; retrying", f"shard {name}: forwarding works again"
         )
+        self._most = options.batch
+        """Rows a page."""
+        self._is_refused = False
+        """Whether one of the last page was refused, and nothing tells which."""
         self._is_unsure = False
         """Whether the last page may have been sent, and nothing tells."""
 
@@ -109,73 +114,76 @@ class ShardSender:
         after, pages = _START, 0
         while not self._stop.is_set():
             now_ms = self._clock.now_ms()
-            rows = await self._database.read_due(
-                self._shard, after, now_ms, self._options.batch, self._options.batch_bytes
-            )
+            rows = await self._database.read_due(self._shard, after, now_ms, self._most, self._options.batch_bytes)
             if rows:
                 await self._send_page(rows)
-                self.problem.end()
                 pages += 1
                 last = rows[-1].key
-                after = (last.due_ms, last.seq) if pages < _ROUND_PAGES else _START
-                pages %= _ROUND_PAGES
-                continue
-            self.problem.end()
-            if after != _START:
+                is_settled = not self._is_refused and pages < _ROUND_PAGES
+                after, pages = ((last.due_ms, last.seq), pages) if is_settled else (_START, 0)
+            elif after != _START:
                 after, pages = _START, 0
-                continue
-            self._check_lease()
-            next_ms = await self._database.next_due_ms(self._shard, now_ms)
-            wait_ms = self._options.poll_ms
-            if next_ms is not None:
-                wait_ms = min(wait_ms, max(1, next_ms - self._clock.now_ms()))
-            await self._pause(wait_ms / 1000)
+            else:
+                self._check_lease()
+                await self._wait_for_due(now_ms)
+            self.problem.end()
+
+    async def _wait_for_due(self, now_ms: int) -> None:
+        next_ms = await self._database.next_due_ms(self._shard, now_ms)
+        wait_ms = self._options.poll_ms
+        if next_ms is not None:
+            wait_ms = min(wait_ms, max(1, next_ms - self._clock.now_ms()))
+        await self._pause(wait_ms / 1000)
 
     async def _send_page(self, rows: Sequence[DueRow]) -> None:
+        """Send a page. If one of its messages is refused the next page is half as long, until that one is alone."""
         existing = await self._in_thread(
             lambda: {topic: self._topics.exists(topic) for topic in {row.topic for row in rows}}
         )
         known = [row for row in rows if existing[row.topic] or row.topic == self._options.dead_topic]
-        await self._deliver(known)
+        self._is_refused = False
+        if known:
+            try:
+                await self._forward([_message_of(row) for row in known], known)
+                await self._settle(known)
+                self._most = min(self._options.batch, self._most * 2)
+            except RefusedError as refused:
+                await self._narrow(known, refused)
         for row in rows:
             if not existing[row.topic] and row.topic != self._options.dead_topic:
                 await self._bury(row, f"topic {row.topic} does not exist")
 
-    async def _deliver(self, rows: Sequence[DueRow]) -> None:
-        """Send rows that belong together, or, if one of them is refused, all the others."""
-        if not rows:
-            return
-        try:
-            await self._forward([_message_of(row) for row in rows], rows)
-        except RefusedError as refused:
-            sent = [row for number, row in enumerate(rows) if number in refused.sent]
-            await self._settle(sent)
-            left = [row for number, row in enumerate(rows) if number not in refused.sent]
-            if len(left) == 1:
-                await self._bury(left[0], str(refused))
-                return
-            half = len(left) // 2
-            await self._deliver(left[:half])
-            await self._deliver(left[half:])
-            return
-        await self._settle(rows)
+    async def _narrow(self, rows: Sequence[DueRow], refused: RefusedError) -> None:
+        if refused.is_spent:
+            await self._take_over()
+        await self._settle([row for number, row in enumerate(rows) if number in refused.sent])
+        left = [row for number, row in enumerate(rows) if number not in refused.sent]
+        if len(left) == 1:
+            await self._bury(left[0], str(refused))
+        else:
+            self._is_refused = True
+            self._most = max(1, len(left) // 2)
 
     async def _bury(self, row: DueRow, reason: str) -> None:
         """Send a row to the dead-letter topic; without its value if it is too large even there."""
-        letter = refused_forward(_message_of(row), self._options.dead_topic, reason)
-        try:
-            await self._forward([letter], [row])
-        except RefusedError as refused:
-            without_value = f"{reason}; the value of {len(row.value or b'')} bytes is left out: {refused}"
-            smaller = Outgoing(
-                topic=letter.topic,
+        message, topic = _message_of(row), self._options.dead_topic
+        letters = [
+            refused_forward(message, topic, reason),
+            replace(
+                refused_forward(message, topic, f"{reason}; the value of {len(row.value or b'')} bytes is left out"),
                 value=None,
-                headers=refused_forward(_message_of(row), letter.topic, without_value).headers,
-            )
+            ),
+        ]
+        for letter in letters:
             try:
-                await self._forward([smaller], [row])
-            except RefusedError as again:
-                raise ClientError(f"the dead-letter topic {letter.topic} accepts no messages: {again}") from None
+                await self._forward([letter], [row])
+                break
+            except RefusedError as refused:
+                if refused.is_spent:
+                    await self._take_over()
+                again = refused
+        else:
+            raise ClientError(f"the dead-letter topic {topic} accepts no messages: {again}")
         await self._settle([row], is_dead=True)
 
     async def _forward(self, messages: Sequence[Outgoing], rows: Sequence[DueRow]) -> None:
