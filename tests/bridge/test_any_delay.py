@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,10 +11,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.bridge_process import BridgeProcess, bridging
-from support.bridged import PREFIXED, Sender, asking, collect, create_topics, values_of
+from support.bridged import PREFIXED, Arrived, Sender, asking, collect, create_topics, values_of
 from support.broker_process import BrokerProcess
 from support.stores import DATABASES, NewDatabase
 from support.waiting import until
+
+
+def has_at_least(count: int, found: list[Arrived]) -> bool:
+    return len(found) >= count
 
 
 def now_ms() -> int:
@@ -150,7 +155,7 @@ def test_a_message_that_the_target_refuses_does_not_stop_the_others(
                 value = b"x" * 50_000 if number == 3 else b"%d" % number
                 sender.send(topic, value, asking(small, deliver_at=instant))
             sender.flush()
-            arrived = collect(broker.kafka, small, lambda found, least=before + 7: len(found) >= least, quiet_s=1)
+            arrived = collect(broker.kafka, small, partial(has_at_least, before + 7), quiet_s=1)
             assert sorted(values_of(arrived[before:])) == [b"0", b"1", b"2", b"4", b"5", b"6", b"7"]
     letters = collect(broker.kafka, dead, lambda found: len(found) >= 2)
     assert [len(each.value or b"") for each in letters] == [50_000, 50_000]

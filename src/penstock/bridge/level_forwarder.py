@@ -226,7 +226,7 @@ class LevelForwarder:
         reason = rejected.get(place) or self._refused.get(place)
         try:
             topic, partition = target_of(message.headers, message.topic, self._options.target)
-            if reason is None and not self._topics.exists(topic):
+            if reason is None and self._topics.missing({topic}):
                 reason = f"topic {topic} does not exist"
         except TargetError as error:
             reason = reason or str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -42,6 +43,8 @@ CLIENT_ID = "penstock-delay-bridge"
 _DATABASE_TIMEOUT_MS = 10_000
 _DATABASE_PATIENCE_MS = 30_000
 _CONNECTIONS = 8
+_CREATED_MS = 30_000
+_LOOK_S = 0.1
 _LARGE_MESSAGE_BYTES = 64 << 20
 """What the dead-letter topic accepts: more than any delay topic is likely to."""
 
@@ -105,6 +108,7 @@ class LevelBridge:
     ) -> None:
         self._connection = connection
         self._options = options
+        self._clock = clock
         self._topics = TopicAdmin(connection)
         observer = SendObserver(HookChain(), SendTally(), clock)
         committer = (
@@ -132,7 +136,7 @@ class LevelBridge:
                     f"topic {topic} has {partitions} partitions, and there are {len(self._options.levels_ms)} levels:"
                     " a level is a partition; nothing was forwarded"
                 )
-        _create_dead_topic(self._topics, self._options)
+        _create_dead_topic(self._topics, self._options, self._clock)
 
     async def run(self, stop: asyncio.Event) -> None:
         work = asyncio.create_task(asyncio.to_thread(self._forwarder.run), name="penstock-bridge-levels")
@@ -200,16 +204,17 @@ class StoreBridge:
     def _open_topics(self) -> None:
         for topic in self._options.topics:
             self._topics.partitions(topic)
-        _create_dead_topic(self._topics, self._options)
+        _create_dead_topic(self._topics, self._options, self._clock)
         if not self._options.is_transactional:
             return
         wanted = len(self._options.databases) * self._options.tables
         name = self._options.progress_topic
         self._topics.create(name, wanted, config={"cleanup.policy": "compact"})
-        if self._topics.partitions(name) < wanted:
+        partitions = _known_partitions(self._topics, name, self._clock)
+        if partitions < wanted:
             raise ConfigError(
-                f"topic {name} has {self._topics.partitions(name)} partitions, and there are {wanted} shards:"
-                " each shard needs one; nothing was forwarded"
+                f"topic {name} has {partitions} partitions, and there are {wanted} shards: each shard needs one;"
+                " nothing was forwarded"
             )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -370,5 +375,14 @@ def _consumer(connection: ConnectionSettings, options: BridgeOptions) -> KafkaGr
     return KafkaGroupConsumer(connection, checked)
 
 
-def _create_dead_topic(topics: TopicAdmin, options: BridgeOptions) -> None:
+def _create_dead_topic(topics: TopicAdmin, options: BridgeOptions, clock: Clock) -> None:
     topics.create(options.dead_topic, config={"max.message.bytes": str(_LARGE_MESSAGE_BYTES)})
+    _known_partitions(topics, options.dead_topic, clock)
+
+
+def _known_partitions(topics: TopicAdmin, topic: str, clock: Clock) -> int:
+    """The partitions of a topic that was created: brokers hear of it after it is."""
+    deadline_ms = clock.monotonic_ms() + _CREATED_MS
+    while topics.shape(topic) is None and clock.monotonic_ms() < deadline_ms:
+        time.sleep(_LOOK_S)
+    return topics.partitions(topic)

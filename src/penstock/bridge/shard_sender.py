@@ -137,10 +137,9 @@ class ShardSender:
 
     async def _send_page(self, rows: Sequence[DueRow]) -> None:
         """Send a page. If one of its messages is refused the next page is half as long, until that one is alone."""
-        existing = await self._in_thread(
-            lambda: {topic: self._topics.exists(topic) for topic in {row.topic for row in rows}}
-        )
-        known = [row for row in rows if existing[row.topic] or row.topic == self._options.dead_topic]
+        targets = {row.topic for row in rows} - {self._options.dead_topic}
+        missing = await self._in_thread(partial(self._topics.missing, targets))
+        known = [row for row in rows if row.topic not in missing]
         self._is_refused = False
         if known:
             try:
@@ -150,7 +149,7 @@ class ShardSender:
             except RefusedError as refused:
                 await self._narrow(known, refused)
         for row in rows:
-            if not existing[row.topic] and row.topic != self._options.dead_topic:
+            if row.topic in missing:
                 await self._bury(row, f"topic {row.topic} does not exist")
 
     async def _narrow(self, rows: Sequence[DueRow], refused: RefusedError) -> None:

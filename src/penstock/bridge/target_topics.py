@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Set as AbstractSet
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -14,8 +15,7 @@ from penstock.sdk.librdkafka import reason_of
 
 _REQUEST_S = 10.0
 _FRESH_MS = 10_000
-_AGAIN_MS = 1000
-"""How soon the list is read again for a topic that is not in it."""
+"""How long a topic that was there is taken to be there."""
 
 
 class TargetTopics:
@@ -29,12 +29,11 @@ class TargetTopics:
         self._known: frozenset[str] = frozenset()
         self._read_ms: float | None = None
 
-    def exists(self, topic: str) -> bool:
-        """Raises TopicError if the cluster does not answer."""
+    def missing(self, topics: AbstractSet[str]) -> AbstractSet[str]:
+        """Those that the cluster does not have now. Raises TopicError if it does not answer."""
         with self._lock:
-            is_known = topic in self._known
-            age_ms = None if self._read_ms is None else self._clock.monotonic_ms() - self._read_ms
-            if age_ms is None or age_ms > (_FRESH_MS if is_known else _AGAIN_MS):
+            is_fresh = self._read_ms is not None and self._clock.monotonic_ms() - self._read_ms <= _FRESH_MS
+            if not is_fresh or not topics <= self._known:
                 try:
                     # All topics: a request for one by its name may create it.
                     found = self._connected().list_topics(timeout=_REQUEST_S).topics
@@ -42,7 +41,7 @@ class TargetTopics:
                     raise TopicError(f"could not list the topics: {reason_of(error)}") from None
                 self._known = frozenset(found)
                 self._read_ms = self._clock.monotonic_ms()
-            return topic in self._known
+            return topics - self._known
 
     def topic_id(self, topic: str) -> str:
         """Tells a topic from one of the same name that was deleted. Raises TopicError."""
