@@ -173,3 +173,41 @@ def test_tables_of_another_layout_are_not_touched(
     until(lambda: not second.is_alive, "the bridge refuses to start")
     assert "were made with other settings" in second.log
     assert "Traceback" not in second.log
+
+
+def test_shards_over_databases_keep_the_order_of_a_target_if_told_to(
+    broker: BrokerProcess, topic: str, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    targets = [f"{topic}-{number}" for number in range(4)]
+    create_topics(broker.kafka, {topic: 1, **dict.fromkeys(targets, 1)})
+    databases = "\n".join(new_database(kind) for kind in ("sqlite", "mariadb"))
+    arguments = bridge_arguments(broker, topic, "--tables", "2", "--order", "topic", "--batch", "10")
+    with bridging(tmp_path / "bridge", *arguments, database=databases) as bridge:
+        until(lambda: bridge.get_json("/ready")["shards"] == 4, "the bridge has all shards")
+        sender = Sender(broker.kafka)
+        instant = str(now_ms() + 2000)
+        for number in range(80):
+            sender.send(topic, b"%d" % number, asking(targets[number % 4], deliver_at=instant), partition=0)
+        sender.flush()
+        for first, target in enumerate(targets):
+            arrived = collect(broker.kafka, target, partial(has_at_least, 20), quiet_s=1)
+            assert values_of(arrived) == [b"%d" % number for number in range(first, 80, 4)]
+
+
+def test_what_the_database_cannot_store_is_a_dead_letter_and_the_others_wait(
+    broker: BrokerProcess, admin: AdminClient, topic: str, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    orders = f"{topic}-orders"
+    create_topics(broker.kafka, {orders: 1})
+    admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "20000000"})])[topic].result(30)
+    with bridging(tmp_path / "bridge", *bridge_arguments(broker, topic), database=new_database("mariadb")):
+        sender = Sender(broker.kafka, max_bytes=20_000_000)
+        sender.send(topic, b"small", asking(orders, delay="1s"))
+        # As a statement it is twice as long, and MariaDB takes 16 MB.
+        sender.send(topic, b"x" * 9_000_000, asking(orders, delay="1s"))
+        sender.send(topic, b"behind", asking(orders, delay="1s"))
+        sender.flush()
+        assert values_of(collect(broker.kafka, orders, partial(has_at_least, 2), quiet_s=1)) == [b"small", b"behind"]
+        (letter,) = collect(broker.kafka, f"{topic}-bridge.dead", bool)
+        assert len(letter.value or b"") == 9_000_000
+        assert b"the database cannot store the message" in (letter.headers["penstock-error"] or b"")

@@ -44,8 +44,9 @@ def asking(target: str | None = None, **headers: str) -> list[tuple[str, bytes]]
 class Sender:
     """Every message must be acknowledged."""
 
-    def __init__(self, kafka: str) -> None:
-        self._producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5, "acks": "all"})
+    def __init__(self, kafka: str, max_bytes: int = 1_000_000) -> None:
+        settings = {"bootstrap.servers": kafka, "linger.ms": 5, "acks": "all", "message.max.bytes": max_bytes}
+        self._producer = Producer(settings)
         self._errors: list[KafkaError] = []
 
     def send(

@@ -29,7 +29,7 @@ from penstock.ids import TopicPartition
 from penstock.recurrence import RecurrenceError, parse_recurrence
 from penstock.sdk.ports import Headers
 from penstock.sql.database import Connection, Database
-from penstock.sql.errors import Contended, Duplicate, SchemaChanged
+from penstock.sql.errors import Contended, Duplicate, SchemaChanged, TooLarge
 
 T = TypeVar("T")
 
@@ -85,6 +85,15 @@ class PositionBehind(Exception):
         self.offset = offset
 
 
+class RowTooLarge(Exception):
+    """The database cannot store a message. Nothing of its batch was stored."""
+
+    def __init__(self, tp: TopicPartition, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.topic_partition = tp
+        self.offset = offset
+
+
 class _SlotMissing(Exception):
     def __init__(self, shard: int, slot: int) -> None:
         super().__init__(f"shard {shard} has no slot {slot}")
@@ -124,7 +133,7 @@ class DelayDatabase:
 
     async def open(self) -> None:
         """Make what is missing. Raises ConfigError if the tables have another layout."""
-        await self.database.run_ddl(partial(create_tables, names=self.names, layout=self.layout))
+        await self._defined(partial(create_tables, names=self.names, layout=self.layout))
         await self._retried(self._create_shards)
         found = await self.database.run(
             lambda connection: connection.execute(f"SELECT shard, incarnation FROM {self._quoted(self.names.shards)}"),
@@ -153,15 +162,13 @@ class DelayDatabase:
         """Delete rows that were sent, and insert the next time of schedules; how many rows were still there."""
         return await self._retried(lambda connection: self._settle(connection, shard, keys, has_schedules))
 
-    async def pending(self, shard: int) -> int:
-        """Rows that wait."""
+    async def pending(self) -> Mapping[int, int]:
+        """Rows that wait, by shard."""
         found = await self.database.run(
-            lambda connection: connection.execute(
-                f"SELECT pending FROM {self._quoted(self.names.shards)} WHERE shard = ?", shard
-            ),
+            lambda connection: connection.execute(f"SELECT shard, pending FROM {self._quoted(self.names.shards)}"),
             is_read_only=True,
         )
-        return int(found[0][0])
+        return dict(found)
 
     async def tend_slots(self, shard: int) -> None:
         """Drop slots that are over and empty, and begin the next turn. For the owner of the shard."""
@@ -172,7 +179,7 @@ class DelayDatabase:
                 self._plan.is_over(slot, state, now_ms)
                 and await self._retried(partial(self._closed_if_empty, shard=shard, slot=slot))
             ):
-                await self.database.run_ddl(partial(self._drop_slot, shard=shard, slot=slot))
+                await self._defined(partial(self._drop_slot, shard=shard, slot=slot))
             else:
                 # Slots are closed in their order, because `first_slot` closes all before it.
                 break
@@ -197,6 +204,7 @@ class DelayDatabase:
         positions = self._quoted(self.names.positions)
         for_update = connection.dialect.for_update
         by_shard: defaultdict[int, list[Entry]] = defaultdict(list)
+        came_from: dict[int, TopicPartition] = {}
         repeated = 0
         for batch in batches:
             found = connection.execute(
@@ -213,6 +221,7 @@ class DelayDatabase:
             for shard, entry in batch.entries:
                 if entry.offset >= following:
                     by_shard[shard].append(entry)
+                    came_from[id(entry)] = batch.topic_partition
                     following = entry.offset + 1
                 else:
                     repeated += 1
@@ -220,7 +229,13 @@ class DelayDatabase:
                 connection.change(f"UPDATE {positions} SET next_offset = ? WHERE source = ?", batch.end, batch.source)
         inserted = removed = 0
         for number in sorted(by_shard):
-            more, fewer = self._add(connection, self._locked(connection, number), by_shard[number])
+            try:
+                more, fewer = self._add(connection, self._locked(connection, number), by_shard[number])
+            except TooLarge as error:
+                # Which one is not known: the largest cannot be smaller than the one that was refused.
+                waiting = [entry for entry in by_shard[number] if isinstance(entry, Waiting)]
+                largest = max(waiting, key=lambda entry: entry.size)
+                raise RowTooLarge(came_from[id(largest)], largest.offset, str(error)) from None
             inserted, removed = inserted + more, removed + fewer
         return Stored(inserted, removed, repeated)
 
@@ -438,7 +453,16 @@ class DelayDatabase:
                 connection.change(statement)
             connection.upsert(self.names.slots, ["shard", "slot"], ["shard", "slot"], [(shard, slot)])
 
-        await self.database.run_ddl(create)
+        await self._defined(create)
+
+    async def _defined(self, work: Callable[[Connection], None]) -> None:
+        """Make or drop tables, while others may do the same."""
+        for _ in range(_TRIES - 1):
+            try:
+                return await self.database.run_ddl(work)
+            except Contended:
+                continue
+        return await self.database.run_ddl(work)
 
 
 def _folded(entries: Sequence[Entry]) -> tuple[list[Waiting], list[bytes]]:

@@ -11,10 +11,11 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from penstock.bridge.bridge_metrics import BridgeMetrics
-from penstock.bridge.delay_database import DelayDatabase, PartitionBatch, PositionBehind
+from penstock.bridge.delay_database import DelayDatabase, PartitionBatch, PositionBehind, RowTooLarge
 from penstock.bridge.forwarder import Forwarder, RefusedError
 from penstock.bridge.forwarding import dead_letter
 from penstock.bridge.intake_message import Entry, IntakeRules, entry_of, shard_of
@@ -27,7 +28,7 @@ from penstock.sdk.errors import ClientError
 from penstock.sdk.ports import Outgoing, Received
 from penstock.sdk.problem_log import OngoingProblem
 from penstock.sdk.receive.kafka_consumer import KafkaGroupConsumer
-from penstock.sql.errors import DatabaseError, TooLarge
+from penstock.sql.errors import DatabaseError
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class Intake:
     def _poll(self) -> list[Received]:
         deadline_ms = None
         unstored = self._unstored
-        while len(unstored) < self._options.batch:
+        while len(unstored) < self._options.batch and sum(map(_size_of, unstored)) < self._options.batch_bytes:
             if deadline_ms is not None and self._clock.monotonic_ms() > deadline_ms:
                 break
             more = self._consumer.poll(self._options.batch - len(unstored), _LINGER_MS / 1000 if unstored else _POLL_S)
@@ -135,27 +136,29 @@ class Intake:
         self._metrics.received.inc(len(received))
         buried: set[tuple[TopicPartition, int]] = set()
         paused: set[TopicPartition] = set()
+        too_large: list[RowTooLarge] = []
         while True:
             try:
+                while too_large:
+                    place = too_large[0].topic_partition, too_large[0].offset
+                    message = next(each for each in received if (each.topic_partition, each.offset) == place)
+                    await self._bury(message, str(too_large[0]))
+                    buried.add(place)
+                    del too_large[0]
                 ends = await self._store(received, buried)
                 break
             except PositionBehind as behind:
                 await self._read_again(received, behind)
                 ends = {}
                 break
-            except TooLarge as error:
-                # Which one is not known: the largest cannot be smaller than the one that was refused.
-                largest = max(
-                    (each for each in received if (each.topic_partition, each.offset) not in buried), key=_size_of
-                )
-                await self._bury(largest, str(error))
-                buried.add((largest.topic_partition, largest.offset))
+            except RowTooLarge as error:
+                too_large.append(error)
             except (DatabaseError, ClientError) as error:
                 self.problem.report(error)
                 if self._is_stopped:
                     ends = {}
                     break
-                paused = await self._in_thread(lambda: self._wait_polling(paused))  # noqa: B023
+                paused = await self._in_thread(partial(self._wait_polling, paused))
         self.problem.end()
 
         def finish() -> None:
@@ -183,6 +186,11 @@ class Intake:
             routed[tp] = [
                 (shard_of(entry, tp.partition, shards, by_topic=self._options.by_topic), entry) for entry in entries
             ]
+        for tp, some in by_partition.items():
+            if some[0].offset < self._next.get(tp, 0):
+                # The topic may have been deleted and made anew.
+                self._sources.pop(tp.topic, None)
+                del self._next[tp]
         sources = {tp: f"{await self._source(tp.topic)}/{tp.partition}" for tp in by_partition}
         for database in self._databases:
             first = database.layout.index * self._options.tables

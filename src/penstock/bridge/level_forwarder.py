@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from penstock.bridge.bridge_metrics import BridgeMetrics
 from penstock.bridge.forwarder import Forwarder, RefusedError
@@ -59,8 +60,9 @@ class LevelForwarder:
         """When the next message of a paused partition is due."""
         self._expected: dict[TopicPartition, int] = {}
         """Offset of that message: it comes first when the partition is resumed."""
-        self._refused: dict[tuple[TopicPartition, int], str] = {}
-        """Messages that their target has refused, until they are dead letters."""
+        self._refused: dict[tuple[TopicPartition, int], list[str]] = {}
+        """Why messages were refused, by their target and perhaps by the dead-letter topic, until they are sent there.
+        """
         self._alone = 0
         """So many of the next messages are sent one at a time: one of them was refused, and this tells which."""
         self.problem = OngoingProblem(log, "what is due is not forwarded; retrying", "forwarding works again")
@@ -193,7 +195,7 @@ class LevelForwarder:
             self._committer.commit(outgoing, ends, self._consumer.group_metadata())
         except TransactionRefused as refused:
             if len(messages) == 1:
-                self._refused[messages[0].topic_partition, messages[0].offset] = str(refused)
+                self._refused.setdefault((messages[0].topic_partition, messages[0].offset), []).append(str(refused))
             self._alone = len(messages)
             raise
         self._alone = max(0, self._alone - len(messages))
@@ -223,13 +225,17 @@ class LevelForwarder:
     def _outgoing(self, received: Received, rejected: dict[tuple[TopicPartition, int], str]) -> Outgoing:
         message = renamed(received, self._options.header_prefix)
         place = (message.topic_partition, message.offset)
-        reason = rejected.get(place) or self._refused.get(place)
+        refusals = self._refused.get(place, [])
+        reason = rejected.get(place) or next(iter(refusals), None)
         try:
             topic, partition = target_of(message.headers, message.topic, self._options.target)
             if reason is None and self._topics.missing({topic}):
                 reason = f"topic {topic} does not exist"
         except TargetError as error:
             reason = reason or str(error)
+        if len(refusals) > 1:
+            letter = dead_letter(message, self._options.dead_topic, f"{reason}; its value is left out: {refusals[-1]}")
+            return replace(letter, value=None)
         if reason is not None:
             return dead_letter(message, self._options.dead_topic, reason)
         headers = with_due_time(forwarded_headers(message), self._due_ms(message))

@@ -43,6 +43,7 @@ CLIENT_ID = "penstock-delay-bridge"
 _DATABASE_TIMEOUT_MS = 10_000
 _DATABASE_PATIENCE_MS = 30_000
 _CONNECTIONS = 8
+_TEND_S = 5.0
 _CREATED_MS = 30_000
 _LOOK_S = 0.1
 _LARGE_MESSAGE_BYTES = 64 << 20
@@ -237,19 +238,24 @@ class StoreBridge:
             self._clock,
         )
         intake = asyncio.create_task(self._intake.run(), name="penstock-bridge-intake")
-        leases = asyncio.create_task(self._keep_leases(), name="penstock-bridge-leases")
+        keepers = [
+            asyncio.create_task(self._keep_leases(), name="penstock-bridge-leases"),
+            asyncio.create_task(self._keep_slots(), name="penstock-bridge-slots"),
+        ]
         waiting = asyncio.create_task(stop.wait())
-        await asyncio.wait([intake, leases, waiting], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([intake, *keepers, waiting], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         self._intake.stop()
-        leases.cancel()
-        await asyncio.wait([leases])
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.wait(keepers)
         await self._stop_senders(list(self._senders))
         for database in self._databases:
             await self._release(database, list(database.shards), leave=True)
         await intake
-        if not leases.cancelled():
-            leases.result()
+        for keeper in keepers:
+            if not keeper.cancelled():
+                keeper.result()
 
     async def close(self) -> None:
         for database in self._databases:
@@ -304,13 +310,16 @@ class StoreBridge:
         if result.surplus:
             await self._stop_senders([(index, shard) for shard in result.surplus])
             await self._release(database, result.surplus, leave=False)
-        for shard in result.held:
-            if shard in result.surplus:
-                continue
-            try:
-                await database.tend_slots(shard)
-            except DatabaseError as error:
-                self._lease_problems[index].report(error)
+
+    async def _keep_slots(self) -> None:
+        """Tend the slots of the shards that this bridge sends; others tend theirs."""
+        while True:
+            await asyncio.sleep(_TEND_S)
+            for index, shard in list(self._senders):
+                try:
+                    await self._databases[index].tend_slots(shard)
+                except DatabaseError as error:
+                    log.warning("slots of shard %s/%s were not tended; trying again: %s", index, shard, error)
 
     def _start_sender(self, database: DelayDatabase, lease: Lease) -> None:
         index = database.layout.index
@@ -361,10 +370,10 @@ class StoreBridge:
 
     async def _count_pending(self) -> None:
         try:
-            counts = [await self._databases[index].pending(shard) for index, shard in list(self._senders)]
+            counts = [await database.pending() for database in self._databases]
         except DatabaseError:
             return
-        self._metrics.pending.set(sum(counts))
+        self._metrics.pending.set(sum(counts[index][shard] for index, shard in self._senders))
 
 
 def _consumer(connection: ConnectionSettings, options: BridgeOptions) -> KafkaGroupConsumer:
