@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--minutes", type=float, default=5, help="for how long messages are sent and bridges killed")
     parser.add_argument("--max-delay", type=float, default=60, help="seconds; delays are random up to this")
+    parser.add_argument("--every", type=float, default=5, help="seconds from one kill to the next, on average")
     parser.add_argument("--server", choices=("penstock", "kafka"), default="kafka")
     parser.add_argument("--database", choices=DATABASES, default="mariadb")
     parser.add_argument("--tables", type=int, default=2, help="shards")
@@ -58,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seconds=given.minutes * 60,
             max_delay_ms=int(given.max_delay * 1000),
             seed=given.seed,
+            every_s=given.every,
             arguments=tables,
             patience_s=300 + given.max_delay,
         )

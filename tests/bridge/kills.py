@@ -38,6 +38,8 @@ class KillPlan:
     """Further ones of the bridges."""
     patience_s: float = 120.0
     is_killing: bool = True
+    every_s: float = 1.4
+    """From one kill or pause to the next, on average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +77,14 @@ class Killer:
     A bridge ends with the thread that started it, so all this happens in the thread that waits for the report.
     """
 
-    def __init__(self, bridges: Sequence[BridgeProcess], seed: int) -> None:
+    def __init__(self, bridges: Sequence[BridgeProcess], plan: KillPlan) -> None:
         self._bridges = bridges
-        self._random = random.Random(seed)
+        self._random = random.Random(plan.seed)
+        self._longest_s = 2 * plan.every_s
         self.kills = self.pauses = 0
 
     def kill_until(self, over: threading.Event) -> None:
-        while not over.wait(self._random.uniform(0.3, 2.5)):
+        while not over.wait(self._random.uniform(0, self._longest_s)):
             bridge = self._random.choice(self._bridges)
             if self._random.random() < 0.25:
                 bridge.signal(signal.SIGSTOP)
@@ -105,7 +108,7 @@ def run_kills(kafka: str, name: str, folder: Path, database: str, plan: KillPlan
     settings.write_text("session.timeout.ms=6000\n")
     arguments += ["--settings-file", str(settings)]
     bridges = [BridgeProcess(folder / f"bridge-{number}", *arguments, database=database) for number in (1, 2)]
-    killer = Killer(bridges, plan.seed)
+    killer = Killer(bridges, plan)
     try:
         for bridge in bridges:
             bridge.start()

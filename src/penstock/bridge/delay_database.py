@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from penstock.bridge.forwarding import headers_as_text, headers_from_text
+from penstock.bridge.forwarded_message import headers_as_text, headers_from_text
 from penstock.bridge.intake_message import Cancel, Entry, Waiting
 from penstock.bridge.progress import RowKey
 from penstock.bridge.table_plan import SlotState, TablePlan

@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from penstock.bridge.bridge_metrics import BridgeMetrics
 from penstock.bridge.delay_database import DelayDatabase, PartitionBatch, PositionBehind, RowTooLarge
+from penstock.bridge.forwarded_message import dead_letter
 from penstock.bridge.forwarder import Forwarder, RefusedError
-from penstock.bridge.forwarding import dead_letter
 from penstock.bridge.intake_message import Entry, IntakeRules, entry_of, shard_of
 from penstock.bridge.options import StoreOptions
 from penstock.bridge.prefixed_headers import renamed

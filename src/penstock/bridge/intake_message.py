@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from penstock.bridge.forwarding import TargetError, dead_letter, forwarded_headers, target_of
+from penstock.bridge.forwarded_message import TargetError, dead_letter, forwarded_headers, target_of
 from penstock.config.delay import DELAY_LEVELS, NO_CAP, parse_levels
 from penstock.delay.delay_headers import DelayHeaderError, DelayRules, parse_delay_headers
 from penstock.sdk.headers import SCHEDULE, text_of

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from penstock.bridge.bridge_metrics import BridgeMetrics
+from penstock.bridge.forwarded_message import TargetError, dead_letter, forwarded_headers, target_of, with_due_time
 from penstock.bridge.forwarder import Forwarder, RefusedError
-from penstock.bridge.forwarding import TargetError, dead_letter, forwarded_headers, target_of, with_due_time
 from penstock.bridge.levels import split_by_due_time
 from penstock.bridge.options import LevelOptions
 from penstock.bridge.prefixed_headers import renamed

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from penstock.bridge.bridge_metrics import BridgeMetrics
 from penstock.bridge.delay_database import DelayDatabase, DueRow
+from penstock.bridge.forwarded_message import refused_forward, with_due_time
 from penstock.bridge.forwarder import Forwarder, RefusedError
-from penstock.bridge.forwarding import refused_forward, with_due_time
 from penstock.bridge.leases import Lease, holds
 from penstock.bridge.options import StoreOptions
 from penstock.bridge.target_topics import TargetTopics

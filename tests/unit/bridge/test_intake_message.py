@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.bridge.forwarding import headers_as_text, headers_from_text, refused_forward, with_due_time
+from penstock.bridge.forwarded_message import headers_as_text, headers_from_text, refused_forward, with_due_time
 from penstock.bridge.intake_message import RUN, Cancel, IntakeRules, Waiting, entry_of, shard_of
 from penstock.bridge.prefixed_headers import renamed
 from penstock.bridge.progress import RowKey, decode_progress, encode_progress
