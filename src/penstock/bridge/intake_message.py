@@ -6,7 +6,7 @@ A message that cannot be delayed is a row too: a dead letter that is due now, so
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.bridge.forwarded_message import TargetError, dead_letter, forwarded_headers, target_of
 from penstock.config.delay import DELAY_LEVELS, NO_CAP, parse_levels
@@ -36,6 +36,9 @@ class Waiting:
     """The due time that was asked for; None in a dead letter."""
     timer_key: bytes | None = None
     schedule: str | None = None
+    placed_as: tuple[str, bytes | None] | None = None
+    """Of a dead letter that was due too late by the clock: the topic and timer by which it is stored, as if it
+    were none. The clock goes on, and a message that is read again must go to the same place."""
 
     @property
     def size(self) -> int:
@@ -71,17 +74,17 @@ def entry_of(received: Received, rules: IntakeRules, now_ms: int) -> Entry:
     since_ms = now_ms if received.timestamp_ms is None else received.timestamp_ms
     try:
         topic, partition = target_of(received.headers, received.topic, rules.target)
-        named = [(name.encode(), value) for name, value in received.headers]
-        request = parse_delay_headers(named, since_ms, _RULES)
-        if request is not None and request.cancels is not None:
-            key = timer_key(topic, request.cancels)
-            return Cancel(offset=received.offset, topic=topic, timer_key=key)
-        due_ms = since_ms if request is None else request.due_ms
-        schedule = text_of(received.headers, SCHEDULE)
-        _check(schedule, due_ms, now_ms, rules)
+        request = parse_delay_headers([(name.encode(), value) for name, value in received.headers], since_ms, _RULES)
     except (TargetError, DelayHeaderError) as error:
-        return dead_entry(received, rules.dead_topic, str(error))
+        return _dead_entry(received, rules.dead_topic, str(error))
+    if request is not None and request.cancels is not None:
+        return Cancel(offset=received.offset, topic=topic, timer_key=timer_key(topic, request.cancels))
+    due_ms = since_ms if request is None else request.due_ms
     timer_id = None if request is None else request.timer_id
+    key = None if timer_id is None else timer_key(topic, timer_id)
+    schedule = text_of(received.headers, SCHEDULE)
+    if (refusal := _refusal(schedule, due_ms, now_ms, rules)) is not None:
+        return replace(_dead_entry(received, rules.dead_topic, refusal), placed_as=(topic, key))
     return Waiting(
         offset=received.offset,
         topic=topic,
@@ -90,12 +93,12 @@ def entry_of(received: Received, rules: IntakeRules, now_ms: int) -> Entry:
         value=received.value,
         headers=forwarded_headers(received),
         deliver_at_ms=due_ms,
-        timer_key=None if timer_id is None else timer_key(topic, timer_id),
+        timer_key=key,
         schedule=schedule,
     )
 
 
-def dead_entry(received: Received, dead_topic: str, reason: str) -> Waiting:
+def _dead_entry(received: Received, dead_topic: str, reason: str) -> Waiting:
     letter = dead_letter(received, dead_topic, reason)
     return Waiting(
         offset=received.offset,
@@ -114,17 +117,20 @@ def timer_key(topic: str, timer_id: bytes) -> bytes:
 
 def shard_of(entry: Entry, partition: int, shards: int, *, by_topic: bool) -> int:
     """The shard of an entry: the same however often it is read."""
+    placed_as = entry.placed_as if isinstance(entry, Waiting) else None
+    topic, key = placed_as or (entry.topic, entry.timer_key)
     if by_topic:
-        return int.from_bytes(hashlib.sha256(entry.topic.encode()).digest()[:8]) % shards
-    if entry.timer_key is not None:
-        return int.from_bytes(entry.timer_key[:8]) % shards
+        return int.from_bytes(hashlib.sha256(topic.encode()).digest()[:8]) % shards
+    if key is not None:
+        return int.from_bytes(key[:8]) % shards
     return (entry.offset // RUN + partition) % shards
 
 
-def _check(schedule: str | None, due_ms: int, now_ms: int, rules: IntakeRules) -> None:
+def _refusal(schedule: str | None, due_ms: int, now_ms: int, rules: IntakeRules) -> str | None:
     if schedule is not None and not rules.has_schedules:
-        raise DelayHeaderError(f"the header {SCHEDULE} cannot be used: the tables of this bridge are used in turns")
+        return f"the header {SCHEDULE} cannot be used: the tables of this bridge are used in turns"
     if rules.max_delay_ms is not None and due_ms - now_ms > rules.max_delay_ms:
-        raise DelayHeaderError(
+        return (
             f"the message is due {due_ms - now_ms} ms from now: this bridge keeps messages for {rules.max_delay_ms} ms"
         )
+    return None

@@ -101,6 +101,17 @@ def test_round_robin_goes_by_the_offset_and_order_by_the_target() -> None:
     assert len({shard_of(entry, 0, 4, by_topic=True) for entry in entries}) == 1
 
 
+def test_a_message_that_was_due_too_late_is_stored_where_it_belongs() -> None:
+    """It may be read again when it is no longer too late, and must not be stored in two databases then."""
+    rules = IntakeRules(dead_topic="bridge.dead", max_delay_ms=1000)
+    for timer in ([("penstock-timer-id", b"a")], []):
+        message = received(*timer, ("penstock-deliver-at", b"%d" % (NOW + 1001)), ("penstock-target", b"t"))
+        early, later = entry_of(message, rules, NOW), entry_of(message, rules, NOW + 1)
+        assert (early.topic, later.topic) == ("bridge.dead", "t")
+        for by_topic in (False, True):
+            assert shard_of(early, 1, 97, by_topic=by_topic) == shard_of(later, 1, 97, by_topic=by_topic)
+
+
 def test_headers_survive_a_column() -> None:
     headers: Headers = (("text", b"\xc3\xa4"), ("bytes", b"\xff\x00"), ("none", None), ("text", b""))
     assert headers_from_text(headers_as_text(headers)) == headers
