@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.bridge_process import BridgeProcess, bridging
 from support.bridged import PREFIXED, Arrived, Sender, asking, collect, create_topics, values_of
 from support.broker_process import BrokerProcess
+from support.programs import PENSTOCK, run
 from support.stores import DATABASES, NewDatabase
 from support.waiting import until
 
@@ -136,6 +137,9 @@ def test_what_cannot_be_delayed_is_a_dead_letter_with_the_reason(
         assert "in turns" in reasons[b"recurring"]
         origins = {(each.headers["penstock-origin"] or b"").decode().rsplit("/", 1)[0] for each in letters}
         assert origins == {f"{topic}/0/{number}" for number in range(6)}
+    # The tools for dead letters know them: sent again, they are forwarded at once.
+    listed = run([PENSTOCK, "deadletter", "list", f"{topic}-bridge", "-b", broker.kafka, "--json"]).stdout
+    assert b"is not a duration" in listed and b"does not exist" in listed
 
 
 def test_a_message_that_the_target_refuses_does_not_stop_the_others(
@@ -159,6 +163,30 @@ def test_a_message_that_the_target_refuses_does_not_stop_the_others(
             assert sorted(values_of(arrived[before:])) == [b"0", b"1", b"2", b"4", b"5", b"6", b"7"]
     letters = collect(broker.kafka, dead, lambda found: len(found) >= 2)
     assert [len(each.value or b"") for each in letters] == [50_000, 50_000]
+
+
+def test_a_delay_topic_that_was_deleted_and_made_anew_starts_at_its_first_message(
+    broker: BrokerProcess, admin: AdminClient, topic: str, tmp_path: Path
+) -> None:
+    orders, database = f"{topic}-orders", f"sqlite:///{tmp_path / 'bridge.db'}"
+    create_topics(broker.kafka, {topic: 1, orders: 1})
+    sender = Sender(broker.kafka)
+    for name, count in (("first", 5), ("second", 3)):
+        with bridging(tmp_path / name, *bridge_arguments(broker, topic), database=database) as bridge:
+            for number in range(count):
+                sender.send(topic, f"{name} {number}".encode(), asking(orders, delay="1s"))
+            sender.flush()
+            until(
+                lambda bridge=bridge, count=count: f"forwarded_total {count}.0" in bridge.get("/metrics"),
+                "all are sent",
+            )
+            bridge.stop()
+        if name == "first":
+            admin.delete_topics([topic])[topic].result(30)
+            until(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
+            create_topics(broker.kafka, {topic: 1})
+    arrived = collect(broker.kafka, orders, partial(has_at_least, 8), quiet_s=1)
+    assert sorted(values_of(arrived)) == [b"first %d" % n for n in range(5)] + [b"second %d" % n for n in range(3)]
 
 
 def test_tables_of_another_layout_are_not_touched(

@@ -73,7 +73,8 @@ class TransactionalForwarder:
         self.close()
         self._incarnation = incarnation
         self._producer = TransactionalProducer(self._settings, _TIMEOUT_S, self._clock)
-        found = last_progress(self._connection, self._progress_topic, self._partition, self._clock)
+        key = self._name.encode()
+        found = last_progress(self._connection, self._progress_topic, self._partition, key, self._clock)
         return [] if found is None else decode_progress(found, incarnation)
 
     def forward(self, messages: Sequence[Outgoing], keys: Sequence[RowKey]) -> None:

@@ -51,8 +51,10 @@ def decode_progress(value: bytes, incarnation: bytes) -> list[RowKey]:
     return [RowKey(*_ROW.unpack_from(value, _HEAD.size + number * _ROW.size)) for number in range(rows)]
 
 
-def last_progress(connection: ConnectionSettings, topic: str, partition: int, clock: Clock) -> bytes | None:
-    """The last committed record of a partition. No transaction is open there: this comes after `init_transactions`."""
+def last_progress(connection: ConnectionSettings, topic: str, partition: int, key: bytes, clock: Clock) -> bytes | None:
+    """The last committed record with a key. No transaction of its writer is open: this comes after
+    `init_transactions`.
+    """
     settings = connection.settings_for(
         {
             "group.id": f"{topic}-reader",
@@ -68,7 +70,7 @@ def last_progress(connection: ConnectionSettings, topic: str, partition: int, cl
         back = _LOOK_BACK
         while True:
             start = max(low, high - back)
-            found = _last_from(consumer, TopicPartition(topic, partition, start), clock)
+            found = _last_from(consumer, TopicPartition(topic, partition, start), key, clock)
             if found is not None or start == low:
                 return found
             back *= 16
@@ -78,7 +80,7 @@ def last_progress(connection: ConnectionSettings, topic: str, partition: int, cl
         consumer.close()
 
 
-def _last_from(consumer: Consumer, place: TopicPartition, clock: Clock) -> bytes | None:
+def _last_from(consumer: Consumer, place: TopicPartition, key: bytes, clock: Clock) -> bytes | None:
     consumer.assign([place])
     found: bytes | None = None
     silent_since_ms = clock.monotonic_ms()
@@ -90,7 +92,7 @@ def _last_from(consumer: Consumer, place: TopicPartition, clock: Clock) -> bytes
             continue
         error = message.error()
         if error is None:
-            found = message.value()
+            found = message.value() if message.key() == key else found
             silent_since_ms = clock.monotonic_ms()
         elif error.code() == KafkaError._PARTITION_EOF:
             return found

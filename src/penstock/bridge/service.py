@@ -43,6 +43,8 @@ CLIENT_ID = "penstock-delay-bridge"
 _DATABASE_TIMEOUT_MS = 10_000
 _DATABASE_PATIENCE_MS = 30_000
 _CONNECTIONS = 8
+_INCARNATION_DIGITS = 8
+"""In a transactional id: bridges that have other tables do not fence one another."""
 _TEND_S = 5.0
 _CREATED_MS = 30_000
 _LOOK_S = 0.1
@@ -327,7 +329,7 @@ class StoreBridge:
             database,
             lease,
             self._member,
-            self._new_forwarder(index, lease.shard),
+            self._new_forwarder(database, lease.shard),
             self._targets,
             self._options,
             self._metrics,
@@ -336,12 +338,14 @@ class StoreBridge:
         task = asyncio.create_task(sender.run(), name=f"penstock-bridge-sender-{index}-{lease.shard}")
         self._senders[index, lease.shard] = (sender, task)
 
-    def _new_forwarder(self, index: int, shard: int) -> Forwarder:
+    def _new_forwarder(self, database: DelayDatabase, shard: int) -> Forwarder:
         if not self._options.is_transactional:
             return PlainForwarder(self._connection, self._clock)
+        index = database.layout.index
+        tables = database.incarnation(shard).hex()[:_INCARNATION_DIGITS]
         return TransactionalForwarder(
             self._connection,
-            f"{self._options.group}-{index}-{shard}",
+            f"{self._options.group}-{index}-{shard}-{tables}",
             self._options.progress_topic,
             index * self._options.tables + shard,
             self._clock,
