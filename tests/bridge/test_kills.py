@@ -12,17 +12,19 @@ from support.stores import NewDatabase
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments"),
+    ("kinds", "arguments"),
     [
-        ("sqlite", ["--plan", "days", "--tables", "2"]),
-        ("mariadb", ["--tables", "2", "--batch", "50"]),
+        (["sqlite"], ["--plan", "days", "--tables", "2"]),
+        # A batch is stored in two databases, one after the other.
+        (["mariadb", "sqlite"], ["--tables", "2", "--batch", "50"]),
     ],
 )
 def test_nothing_is_lost_repeated_or_early(
-    broker: BrokerProcess, topic: str, new_database: NewDatabase, tmp_path: Path, kind: str, arguments: list[str]
+    broker: BrokerProcess, topic: str, new_database: NewDatabase, tmp_path: Path, kinds: list[str], arguments: list[str]
 ) -> None:
+    databases = "\n".join(new_database(kind) for kind in kinds)
     plan = KillPlan(messages=400, seconds=12, seed=16, arguments=arguments)
-    report = run_kills(broker.kafka, topic, tmp_path, new_database(kind), plan)
+    report = run_kills(broker.kafka, topic, tmp_path, databases, plan)
     assert report.kills >= 2
     assert (report.lost, report.repeated, report.early) == (0, 0, 0), str(report)
 

@@ -359,10 +359,15 @@ class StoreBridge:
                 task.result()
 
     async def _stop_senders(self, keys: list[tuple[int, int]]) -> None:
-        stopped = [self._senders.pop(key) for key in keys if key in self._senders]
-        for sender, _ in stopped:
+        """Wait until they have finished what they are sending; a caller that is cancelled leaves them to the next."""
+        stopped = {key: self._senders[key] for key in keys if key in self._senders}
+        for sender, _ in stopped.values():
             sender.stop()
-        await asyncio.gather(*(task for _, task in stopped))
+        if stopped:
+            await asyncio.wait([task for _, task in stopped.values()])
+        for key, (_, task) in stopped.items():
+            self._senders.pop(key, None)
+            task.result()
 
     async def _release(self, database: DelayDatabase, shards: list[int] | Any, *, leave: bool) -> None:
         try:
