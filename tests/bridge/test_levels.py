@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient
+
 from support.bridge_process import BridgeProcess, bridging
 from support.bridged import Sender, collect, create_topics, values_of
 from support.broker_process import BrokerProcess
@@ -99,6 +101,33 @@ def test_a_killed_bridge_is_replaced_and_nothing_is_lost_or_repeated(
     finally:
         for bridge in bridges:
             bridge.kill()
+
+
+def test_partitions_that_wait_go_on_waiting_when_they_come_back_from_another_bridge(
+    broker: BrokerProcess, admin: AdminClient, topic: str, tmp_path: Path
+) -> None:
+    orders, group = f"{topic}-orders", f"{topic}-bridge"
+    create_topics(broker.kafka, {topic: 4, orders: 1})
+
+    def members() -> list[int]:
+        described = admin.describe_consumer_groups([group])[group].result(30)
+        return sorted(len(member.assignment.topic_partitions) for member in described.members)
+
+    given = arguments(broker, topic, "--levels", "12s*4", "--target", orders)
+    with bridging(tmp_path / "1", *given) as first:
+        sender = Sender(broker.kafka)
+        for number in range(8):
+            sender.send(topic, b"%d" % number, partition=number % 4)
+        sender.flush()
+        until(lambda: members() == [4], "the first bridge has all partitions")
+        with bridging(tmp_path / "2", *given) as second:
+            until(lambda: members() == [2, 2], "the second bridge has two of them")
+            second.stop()
+        arrived = collect(broker.kafka, orders, lambda found: len(found) >= 8, quiet_s=1)
+        assert sorted(values_of(arrived)) == [b"%d" % number for number in range(8)]
+        for each in arrived:
+            assert each.timestamp_ms >= int(each.headers["penstock-deliver-at"] or b"")
+        assert "8 forwarded" in first.stop()
 
 
 def test_a_topic_with_another_number_of_partitions_is_refused(

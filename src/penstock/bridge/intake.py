@@ -64,6 +64,8 @@ class Intake:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-bridge-intake")
         self._assigned: set[TopicPartition] = set()
+        self._new: set[TopicPartition] = set()
+        """Assigned by the last poll: librdkafka remembers that they were paused when this member had them before."""
         self._next: dict[TopicPartition, int] = {}
         """Offsets behind the last message that was read, of partitions that are read without a gap."""
         self._sources: dict[str, str] = {}
@@ -93,6 +95,7 @@ class Intake:
 
     def assigned(self, topic_partitions: Sequence[TopicPartition]) -> None:
         self._assigned.update(topic_partitions)
+        self._new.update(topic_partitions)
         self._forget(topic_partitions)
         for tp in topic_partitions:
             self._next.pop(tp, None)
@@ -121,6 +124,7 @@ class Intake:
             if deadline_ms is not None and self._clock.monotonic_ms() > deadline_ms:
                 break
             more = self._consumer.poll(self._options.batch - len(unstored), _LINGER_MS / 1000 if unstored else _POLL_S)
+            self._resume_new()
             unstored += more
             if not more:
                 break
@@ -248,11 +252,17 @@ class Intake:
                 raise ClientError(f"the dead-letter topic {letter.topic} accepts no messages: {again}") from None
         self._metrics.dead_lettered.inc()
 
+    def _resume_new(self) -> None:
+        if self._new:
+            self._consumer.resume(self._new & self._assigned)
+            self._new.clear()
+
     def _wait_polling(self, paused: set[TopicPartition]) -> set[TopicPartition]:
         """In the thread that polls: stay in the group without receiving; the partitions that are paused."""
         paused = (paused | self._assigned) & self._assigned
         self._consumer.pause(paused)
         self._unstored += self._consumer.poll(1, _AGAIN_S)
+        self._resume_new()
         return paused
 
     async def _in_thread(self, call: Callable[[], T]) -> T:

@@ -56,6 +56,8 @@ class LevelForwarder:
         self._clock = clock
         self._stop = threading.Event()
         self._assigned: set[TopicPartition] = set()
+        self._new: set[TopicPartition] = set()
+        """Assigned by the last poll: librdkafka remembers that they were paused when this member had them before."""
         self._resume_ms: dict[TopicPartition, int] = {}
         """When the next message of a paused partition is due."""
         self._expected: dict[TopicPartition, int] = {}
@@ -86,6 +88,7 @@ class LevelForwarder:
 
     def assigned(self, topic_partitions: Sequence[TopicPartition]) -> None:
         self._assigned.update(topic_partitions)
+        self._new.update(topic_partitions)
         self._forget(topic_partitions)
 
     def revoked(self, topic_partitions: Sequence[TopicPartition]) -> None:
@@ -108,7 +111,11 @@ class LevelForwarder:
                 del self._resume_ms[tp]
         next_ms = min(self._resume_ms.values(), default=now_ms + 60_000)
         wait_s = min(_POLL_S, max(0.001, (next_ms - now_ms) / 1000))
-        received = self._in_sequence(self._consumer.poll(1 if self._alone else self._options.batch, wait_s))
+        polled = self._consumer.poll(1 if self._alone else self._options.batch, wait_s)
+        if self._new:
+            self._consumer.resume(self._new & self._assigned)
+            self._new.clear()
+        received = self._in_sequence(polled)
         if not received:
             return
         batch = split_by_due_time(received, self._options.levels_ms, self._clock.now_ms())
