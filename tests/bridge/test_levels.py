@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from support.bridge_process import BridgeProcess, bridging
@@ -128,6 +129,25 @@ def test_partitions_that_wait_go_on_waiting_when_they_come_back_from_another_bri
         for each in arrived:
             assert each.timestamp_ms >= int(each.headers["penstock-deliver-at"] or b"")
         assert "8 forwarded" in first.stop()
+
+
+def test_a_message_that_is_deleted_while_it_waits_does_not_block_its_partition(
+    broker: BrokerProcess, admin: AdminClient, topic: str, tmp_path: Path
+) -> None:
+    orders = f"{topic}-orders"
+    create_topics(broker.kafka, {topic: 1, orders: 1})
+    with bridging(tmp_path, *arguments(broker, topic, "--levels", "6s", "--target", orders)) as bridge:
+        sender = Sender(broker.kafka)
+        sender.send(topic, b"at once", partition=0, timestamp_ms=1)
+        sender.send(topic, b"deleted", partition=0)
+        sender.send(topic, b"left", partition=0)
+        sender.flush()
+        collect(broker.kafka, orders, bool)
+        place = TopicPartition(topic, 0, 2)
+        admin.delete_records([place])[place].result(30)
+        arrived = collect(broker.kafka, orders, lambda found: len(found) >= 2, quiet_s=1)
+        assert values_of(arrived) == [b"at once", b"left"]
+        assert "were deleted while they waited" in bridge.log
 
 
 def test_a_topic_with_another_number_of_partitions_is_refused(

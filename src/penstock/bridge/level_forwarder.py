@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _POLL_S = 0.1
 _AGAIN_S = 0.5
+_SEEKS = 3
+"""A message that does not come after so many is no longer there."""
 
 
 class LevelForwarder:
@@ -62,6 +64,8 @@ class LevelForwarder:
         """When the next message of a paused partition is due."""
         self._expected: dict[TopicPartition, int] = {}
         """Offset of that message: it comes first when the partition is resumed."""
+        self._sent_back: dict[TopicPartition, int] = {}
+        """How often another message came first."""
         self._refused: dict[tuple[TopicPartition, int], list[str]] = {}
         """Why messages were refused, by their target and perhaps by the dead-letter topic, until they are sent there.
         """
@@ -102,6 +106,7 @@ class LevelForwarder:
         for tp in topic_partitions:
             self._resume_ms.pop(tp, None)
             self._expected.pop(tp, None)
+            self._sent_back.pop(tp, None)
 
     def _step(self) -> None:
         now_ms = self._clock.now_ms()
@@ -146,10 +151,14 @@ class LevelForwarder:
             if tp in sent_back or tp in self._resume_ms:
                 continue
             if expected is not None and each.offset > expected:
-                sent_back.add(tp)
-                self._consumer.seek(tp, expected)
-                continue
+                tries = self._sent_back[tp] = self._sent_back.get(tp, 0) + 1
+                if tries <= _SEEKS:
+                    sent_back.add(tp)
+                    self._consumer.seek(tp, expected)
+                    continue
+                log.warning("%s: offsets %s to %s were deleted while they waited", tp, expected, each.offset - 1)
             self._expected.pop(tp, None)
+            self._sent_back.pop(tp, None)
             kept.append(each)
         return kept
 
