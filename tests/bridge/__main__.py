@@ -15,6 +15,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import repeat
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -94,12 +95,12 @@ def _cluster(kind: str, folder: Path) -> Iterator[str]:
 def _databases(kind: str, folder: Path) -> Iterator[Iterator[str]]:
     """Gives addresses of new databases."""
     if kind == "sqlite":
-        yield (f"sqlite:///{folder / uuid.uuid4().hex}.db" for _ in iter(int, 1))
+        yield (f"sqlite:///{folder / uuid.uuid4().hex}.db" for _ in repeat(None))
         return
     server = MariaDbProcess(folder / "mariadb") if kind == "mariadb" else PostgresProcess()
     server.start()
     try:
-        yield (server.create_database(f"bridge_{uuid.uuid4().hex[:12]}") for _ in iter(int, 1))
+        yield (server.create_database(f"bridge_{uuid.uuid4().hex[:12]}") for _ in repeat(None))
     finally:
         server.kill()
         if isinstance(server, PostgresProcess):
