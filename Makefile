@@ -19,7 +19,7 @@ SEED    ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run cluster test test-fast check format generated-files docs bench bench-quick bench-cluster bench-views bench-sql bench-delay bench-pipeline bench-partitions simulate chaos soak prove-sql chaos-kill chaos-groups chaos-transactions chaos-archive clean
+.PHONY: help setup setup-test run cluster test test-fast check format generated-files docs bench bench-quick bench-cluster bench-views bench-sql bench-delay bench-pipeline bench-partitions simulate chaos soak prove-sql chaos-kill chaos-groups chaos-transactions chaos-archive chaos-bridge clean
 
 help: ## Show what can be done
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -101,6 +101,10 @@ prove-sql: setup-test ## 32 writers on one partition in MariaDB, then in Postgre
 
 chaos-kill: setup-test ## Kill a broker under load, again and again, and count the messages
 	$(BIN)/python -m tests.durability.kill_rounds
+
+chaos-bridge: setup-test ## Kill two delay bridges on Apache Kafka at random under 100,000 messages; then their throughput beside one row at a time (about 12 minutes)
+	$(BIN)/python -m tests.bridge --seed $(SEED)
+	$(BIN)/python -m tests.bridge --compare
 
 chaos-groups: setup-test ## Fifty members of one group come, go and crash under load (about 4 minutes)
 	$(BIN)/python -m tests.groups.many_members

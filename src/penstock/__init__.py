@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.sdk.errors import TopicError as TopicError
     from penstock.sdk.errors import TransactionError as TransactionError
     from penstock.sdk.hooks.base import Hooks as Hooks
+    from penstock.sdk.hooks.delay_bridge import DelayBridge as DelayBridge
     from penstock.sdk.hooks.opentelemetry import OpenTelemetryHooks as OpenTelemetryHooks
     from penstock.sdk.hooks.prometheus import PrometheusHooks as PrometheusHooks
     from penstock.sdk.message import Message as Message
@@ -66,6 +67,7 @@ _HOMES = {
         "TransactionError",
     ),
     "hooks.base": ("Hooks",),
+    "hooks.delay_bridge": ("DelayBridge",),
     "message": ("Message",),
     "hooks.opentelemetry": ("OpenTelemetryHooks",),
     "payloads.codecs": ("Codec",),

@@ -43,6 +43,7 @@ IN_ORDER: dict[str, tuple[list[str], list[str]]] = {
         ],
     ),
     "delays.py": ([], ["tea", "dentist at four", "good night"]),
+    "delay_bridge.py": ([], ["order 1 is open", "order 2 is closed"]),
     "views.py": ([], ["order 1: checkout, eu", "order 1: refund, eu"]),
     "retries.py": (
         [],

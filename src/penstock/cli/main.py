@@ -33,6 +33,7 @@ COMMANDS = {
     "deadletter": "penstock.cli.deadletter:app",
     "push": "penstock.cli.push:push",
     "worker": "penstock.cli.worker.command:worker",
+    "delay-bridge": "penstock.cli.delay_bridge:delay_bridge",
     "pipeline": "penstock.cli.pipeline.commands:app",
     "config": "penstock.cli.config:app",
     "dump": "penstock.cli.dump:dump",

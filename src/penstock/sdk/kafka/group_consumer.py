@@ -135,6 +135,15 @@ class KafkaGroupConsumer:
     def resume(self, topic_partitions: Iterable[TopicPartition]) -> None:
         self._try("resumed", lambda: self._joined_consumer().resume(_partitions(topic_partitions)))
 
+    def seek(self, tp: TopicPartition, offset: int) -> bool:
+        """Read the partition from this offset on; False if that cannot be done now, or another member has it."""
+        try:
+            self._joined_consumer().seek(KafkaPartition(tp.topic, tp.partition, offset))
+        except KafkaException as error:
+            log.debug("could not seek in %s: %s", tp, reason_of(error))
+            return False
+        return True
+
     def position(self, tp: TopicPartition) -> int | None:
         try:
             (found,) = self._joined_consumer().position(_partitions([tp]))
