@@ -9,10 +9,20 @@ from pathlib import Path
 import pytest
 
 from penstock.brokerless.files.queue import open_folder
+from penstock.brokerless.redis.queue import RedisQueue
+from penstock.brokerless.redis.server import RedisServer
 from penstock.brokerless.store import QueueStore
 from support.queue_stores import OpenStore
+from support.stores import RedisProcess
 
-STORES = ["files"]
+STORES = ["files", "redis"]
+
+
+@pytest.fixture(scope="session")
+def redis_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
+    process = RedisProcess(tmp_path_factory.mktemp("redis") / "data").start()
+    yield process
+    process.kill()
 
 
 @pytest.fixture
@@ -26,7 +36,11 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path, opened: ExitStack
     def open_files() -> QueueStore:
         return open_folder(tmp_path / "queue")
 
-    makers = {"files": open_files}
+    def open_redis() -> QueueStore:
+        url = request.getfixturevalue("redis_process").url
+        return RedisQueue(RedisServer(url, url, tmp_path.name))
+
+    makers = {"files": open_files, "redis": open_redis}
     return lambda: opened.enter_context(closing(makers[request.param]()))
 
 

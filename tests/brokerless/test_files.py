@@ -168,9 +168,7 @@ def test_repeat_is_recognised_by_a_process_that_opens_the_folder_later(folder: P
     assert list(FileStore(folder).append(batch(TP, "a", "b"))) == [0, 1]
 
 
-def test_old_and_surplus_segments_are_removed(
-    folder: Path, opened: ExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_and_surplus_segments_are_removed(folder: Path, opened: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "_RETAIN_MS", 10)
     queue: FolderQueue = opened.enter_context(closing(open_folder(folder)))
     queue.topics.create("orders", 1, config={"segment.bytes": "1024", "retention.bytes": "3000"})
@@ -304,9 +302,7 @@ def test_delayed_message_is_delivered_once_when_killed_at_any_step(folder: Path,
             assert all_values(queue, TP) == ["x", "y"]
 
 
-def test_writers_that_are_killed_lose_nothing_acknowledged_and_double_nothing(
-    folder: Path, opened: ExitStack
-) -> None:
+def test_writers_that_are_killed_lose_nothing_acknowledged_and_double_nothing(folder: Path, opened: ExitStack) -> None:
     store_in(folder, opened)
     acknowledged: dict[str, int] = {}
     for turn in range(3):
