@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from penstock.brokerless.files.queue import open_folder
+from penstock.brokerless.memory.shared import SharedMemoryStore
 from penstock.brokerless.redis.queue import RedisQueue
 from penstock.brokerless.redis.server import RedisServer
 from penstock.brokerless.store import QueueStore
+from penstock.brokerless.tcp.client import RemoteStore
+from penstock.brokerless.tcp.queue import ServedQueue
 from support.queue_stores import OpenStore
 from support.stores import RedisProcess
 
-STORES = ["files", "redis"]
+STORES = ["memory", "files", "redis", "tcp"]
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +43,18 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path, opened: ExitStack
         url = request.getfixturevalue("redis_process").url
         return RedisQueue(RedisServer(url, url, tmp_path.name))
 
-    makers = {"files": open_files, "redis": open_redis}
+    def open_memory() -> QueueStore:
+        return SharedMemoryStore.opened(tmp_path.name, partitions=1, max_messages=1000)
+
+    def open_tcp() -> QueueStore:
+        served: ServedQueue | None = getattr(opened, "served", None)
+        if served is None:
+            served = ServedQueue("127.0.0.1", 0)
+            opened.callback(served.close)
+            vars(opened)["served"] = served
+        return RemoteStore("127.0.0.1", served.port)
+
+    makers = {"memory": open_memory, "files": open_files, "redis": open_redis, "tcp": open_tcp}
     return lambda: opened.enter_context(closing(makers[request.param]()))
 
 

@@ -104,7 +104,7 @@ class LogAppender:
         return None
 
     def write(self, batch: bytes | bytearray) -> None:
-        """Append a batch whose base offset is `end_offset`. Nothing is appended if it fails, except with a failed sync."""
+        """Append a batch whose base offset is `end_offset`; nothing if it fails, unless the sync does."""
         self._roll_if_full()
         assert self._segment is not None
         header = header_at(memoryview(batch), 0)

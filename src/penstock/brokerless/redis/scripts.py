@@ -343,8 +343,8 @@ if name ~= '' then
 end
 local passed = 0
 while #found < limit do
-  local page = redis.call('ZRANGEBYSCORE', P .. 'due:' .. topic, from, till == '' and '+inf' or '(' .. till, 'WITHSCORES',
-    'LIMIT', passed, 100)
+  local last = till == '' and '+inf' or '(' .. till
+  local page = redis.call('ZRANGEBYSCORE', P .. 'due:' .. topic, from, last, 'WITHSCORES', 'LIMIT', passed, 100)
   for place = 1, #page, 2 do
     if #found < limit then add(page[place], page[place + 1]) end
   end
