@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.brokerless.files import database
 from penstock.brokerless.files.store import FileStore
 from penstock.brokerless.store import Batch, GroupOffsets, Member, Sequenced
 from penstock.ids import TopicPartition
@@ -69,7 +68,7 @@ def kill_at(number: int) -> None:
 
     connect = sqlite3.connect
     vars(os).update(pwrite=changes.pwrite, ftruncate=changes.ftruncate)
-    vars(database.sqlite3)["connect"] = lambda *args, **options: connect(*args, factory=Connection, **options)
+    vars(sqlite3)["connect"] = lambda *args, **options: connect(*args, factory=Connection, **options)
 
 
 def transact(store: FileStore) -> None:

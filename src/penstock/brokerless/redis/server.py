@@ -56,7 +56,8 @@ class RedisServer:
         """Run a command, and return what the server answers, as it is."""
         with self._translated():
             self._check_version()
-            return self._redis.execute_command(*args)
+            untyped: Any = self._redis
+            return untyped.execute_command(*args)
 
     def read_streams(self, ids: dict[str, str], block_ms: int) -> bool:
         """Wait until a stream has an entry behind its id; whether one has."""
