@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.brokerless import consumer
 from penstock.brokerless.files.queue import open_folder
 from penstock.brokerless.memory.shared import SharedMemoryStore
 from penstock.brokerless.redis.queue import RedisQueue
@@ -15,6 +16,7 @@ from penstock.brokerless.redis.server import RedisServer
 from penstock.brokerless.store import QueueStore
 from penstock.brokerless.tcp.client import RemoteStore
 from penstock.brokerless.tcp.queue import ServedQueue
+from support.forms import MAKERS, Opened
 from support.queue_stores import OpenStore
 from support.stores import RedisProcess
 
@@ -61,3 +63,16 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path, opened: ExitStack
 @pytest.fixture
 def store(open_store: OpenStore) -> QueueStore:
     return open_store()
+
+
+@pytest.fixture
+def form(request: pytest.FixtureRequest, tmp_path: Path, opened: ExitStack) -> Opened:
+    """A new queue of the form that a test asks for; see `support.forms.promised`."""
+    return Opened(request.param, MAKERS[request.param](request, tmp_path, opened), opened)
+
+
+@pytest.fixture
+def quick_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members of groups without a broker are missed after a second and a half."""
+    monkeypatch.setattr(consumer, "SESSION_MS", 1_500)
+    monkeypatch.setattr(consumer, "HEARTBEAT_MS", 200)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.brokerless.delay_request import delay_rules
-from penstock.config.delay import DELAY_LEVELS, DELAY_MAX
-from penstock.config.view import VIEW_OF_SETTING, VIEW_SETTINGS, VIEW_TAGS_SETTING, parse_tags
+from penstock.config.topic import topic_config
+from penstock.config.view import VIEW_OF_SETTING
 from penstock.delay.delay_headers import DelayRules
+from penstock.errors import ConfigError
 from penstock.sdk.backend import AS_BACKEND_SAYS
 from penstock.sdk.errors import InvalidInputError
 from penstock.sdk.send.outgoing_message import check_topic
@@ -19,8 +20,8 @@ DEFAULT_PARTITIONS = 4
 """What a topic gets that is created without a number."""
 MAX_MESSAGE_SETTING = "max.message.bytes"
 DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024
-_NUMBERS = {MAX_MESSAGE_SETTING: 1, DELAY_MAX.name: -1}
-"""Settings that every store has, with the least value of each."""
+RETENTION_BYTES = "retention.bytes"
+RETENTION_MS = "retention.ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +63,14 @@ def new_topic(
         raise InvalidInputError(
             f"could not create topic {topic}: partitions must be 1 to {MAX_PARTITIONS}, not {partitions}"
         )
-    known = {**_NUMBERS, **numbers}
-    for name, text in settings.items():
-        if name in known:
-            _check_number(topic, name, text, known[name])
-        elif name == VIEW_TAGS_SETTING:
-            _check_tags(topic, text)
-        elif name not in VIEW_SETTINGS and name != DELAY_LEVELS.name:
-            names = ", ".join(sorted([*known, *VIEW_SETTINGS, DELAY_LEVELS.name]))
-            raise InvalidInputError(f"could not create topic {topic}: it has no setting {name}; there are {names}")
+    for name, least in numbers.items():
+        if name in settings:
+            _check_number(topic, name, settings[name], least)
     try:
-        delay_rules(settings)
-    except ValueError as error:
-        raise InvalidInputError(f"could not create topic {topic}: {DELAY_LEVELS.name}: {error}") from None
+        # The settings of a broker are accepted, so that a program moves; a name that nobody knows is not.
+        topic_config({name: text for name, text in settings.items() if name not in numbers})
+    except ConfigError as error:
+        raise InvalidInputError(f"could not create topic {topic}: {error}") from None
     return TopicEntry(partitions, settings)
 
 
@@ -87,10 +83,3 @@ def _check_number(topic: str, name: str, text: str, least: int) -> None:
         raise InvalidInputError(
             f"could not create topic {topic}: {name} must be a whole number from {least} on, not {text!r}"
         )
-
-
-def _check_tags(topic: str, text: str) -> None:
-    try:
-        parse_tags(text)
-    except ValueError as error:
-        raise InvalidInputError(f"could not create topic {topic}: tags {text!r}: expected {error}") from None

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from penstock.brokerless.files.segments import base_offsets, segment_path
 from penstock.brokerless.files.store import FileStore
-from penstock.brokerless.files.topics import RETENTION_BYTES, RETENTION_MS
 from penstock.brokerless.store import StoreAwayError
-from penstock.brokerless.topic_entries import TopicEntry
+from penstock.brokerless.topic_entries import RETENTION_BYTES, RETENTION_MS, TopicEntry
 from penstock.clock import Clock, SystemClock
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import ClientError

@@ -11,10 +11,7 @@ from penstock.brokerless.topic_entries import TopicEntry, new_topic
 from penstock.sdk.backend import AS_BACKEND_SAYS, TopicShape
 from penstock.sdk.errors import TopicError
 
-RETENTION_BYTES = "retention.bytes"
-RETENTION_MS = "retention.ms"
 SEGMENT_BYTES = "segment.bytes"
-_NUMBERS = {RETENTION_BYTES: -1, RETENTION_MS: -1, SEGMENT_BYTES: 1024}
 
 
 class FolderTopics:
@@ -59,7 +56,7 @@ class FolderTopics:
         replicas: int = AS_BACKEND_SAYS,
         config: Mapping[str, str] | None = None,
     ) -> bool:
-        entry = new_topic(topic, partitions, config, _NUMBERS, self._default_partitions)
+        entry = new_topic(topic, partitions, config, {}, self._default_partitions)
         if entry.view_of is not None:
             entry = TopicEntry(self.partitions(entry.view_of), entry.settings)
         try:
