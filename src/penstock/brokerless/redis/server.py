@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
 from redis.retry import Retry
 
 from penstock.brokerless.store import FencedClaimError, StoreAwayError, StoreRefusedError
@@ -19,6 +19,8 @@ TIMEOUT_S = 5.0
 LEAST_VERSION = (6, 2)
 _LATER = ("LOADING", "BUSY", "OOM", "READONLY", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS")
 """Errors of a server that may be over soon; it has done nothing."""
+_NOT_NOW = (OutOfMemoryError, ReadOnlyError)
+"""Those that redis-py has a class for, and takes the word from the text of."""
 
 Value = str | bytes | int
 Script = Callable[..., Any]
@@ -81,6 +83,8 @@ class RedisServer:
     def _translated(self) -> Iterator[None]:
         try:
             yield
+        except _NOT_NOW as error:
+            raise StoreAwayError(f"{self.address}: {error}") from None
         except ResponseError as error:
             raise self._refusal(str(error)) from None
         except (redis.ConnectionError, redis.TimeoutError) as error:
