@@ -224,6 +224,23 @@ def test_acknowledged_messages_of_killed_producers_arrive_in_order(form: Opened,
         assert of_name[: last + 1] == [f"{name}-{number}" for number in range(last + 1)]
 
 
+@promised("Messages, groups and delayed messages outlive all processes that use them", not_by=["memory", "tcp"])
+def test_everything_is_there_when_nobody_was(form: Opened, topic: str) -> None:
+    with penstock.open(form.address) as first:
+        heard = Heard()
+        first.subscribe(topic, heard, group=topic)
+        with running(first):
+            first.send(topic, b"handled", key="k")
+            heard.wait(1)
+        first.send(topic, b"waits", key="k")
+        first.send(topic, b"late", key="k", delay="500ms")
+    client, later = form.client(), Heard()
+    client.subscribe(topic, later, group=topic)
+    with running(client):
+        later.wait(2)
+    assert later.values == [b"waits", b"late"]
+
+
 # Failures
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.brokerless.files import keeper
+from penstock.brokerless.files import maintenance
 from penstock.brokerless.files.queue import FolderQueue, open_folder
 from penstock.brokerless.files.segments import base_offsets, segment_path
 from penstock.brokerless.files.store import FileStore
@@ -169,7 +169,7 @@ def test_repeat_is_recognised_by_a_process_that_opens_the_folder_later(folder: P
 
 
 def test_old_and_surplus_segments_are_removed(folder: Path, opened: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "_RETAIN_MS", 10)
+    monkeypatch.setattr(maintenance, "_RETAIN_MS", 10)
     queue: FolderQueue = opened.enter_context(closing(open_folder(folder)))
     queue.topics.create("orders", 1, config={"segment.bytes": "1024", "retention.bytes": "3000"})
     follower = opened.enter_context(closing(FileStore(folder)))
@@ -184,7 +184,7 @@ def test_old_and_surplus_segments_are_removed(folder: Path, opened: ExitStack, m
 def test_messages_that_are_too_old_are_removed_also_from_the_last_segment(
     folder: Path, opened: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_RETAIN_MS", 10)
+    monkeypatch.setattr(maintenance, "_RETAIN_MS", 10)
     queue = opened.enter_context(closing(open_folder(folder)))
     queue.topics.create("orders", 1, config={"retention.ms": "100"})
     queue.append(batch(TP, "old"))

@@ -37,7 +37,7 @@ def process(tmp_path: Path) -> Iterator[RedisProcess]:
 
 @pytest.fixture
 def new_store(process: RedisProcess, opened: ExitStack) -> NewStore:
-    """Without a keeper: nothing is delivered unless the test does it."""
+    """Without maintenance: nothing is delivered unless the test does it."""
     return lambda: opened.enter_context(closing(RedisStore(RedisServer(process.url, process.url, "test"))))
 
 

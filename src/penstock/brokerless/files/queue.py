@@ -1,10 +1,10 @@
-"""A folder as a client opens it: the store, and the keeper that works beside it."""
+"""A folder as a client opens it: the store, and the maintenance beside it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.brokerless.files.keeper import FolderKeeper
+from penstock.brokerless.files.maintenance import FolderMaintenance
 from penstock.brokerless.files.store import MAX_DELAYED, FileStore
 from penstock.brokerless.topic_entries import DEFAULT_PARTITIONS
 
@@ -14,10 +14,10 @@ class FolderQueue(FileStore):
 
     def __init__(self, folder: Path, *, is_synced: bool, partitions: int, max_delayed: int) -> None:
         super().__init__(folder, is_synced=is_synced, partitions=partitions, max_delayed=max_delayed)
-        self._keeper = FolderKeeper(self)
+        self._maintenance = FolderMaintenance(self)
 
     def close(self) -> None:
-        self._keeper.close()
+        self._maintenance.close()
         super().close()
 
 

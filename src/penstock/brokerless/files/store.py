@@ -214,7 +214,7 @@ class FileStore:
                 reader.close()
         self._database.close()
 
-    # What `FolderKeeper` does in the background.
+    # What `FolderMaintenance` does in the background.
 
     @property
     def database(self) -> FolderDatabase:

@@ -1,4 +1,4 @@
-"""Redis as a client opens it: the store, and the keeper that works beside it."""
+"""Redis as a client opens it: the store, and the maintenance beside it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRIM_MS = 5_000
 _RETRY_MS = 500
 
 
-class RedisKeeper:
+class RedisMaintenance:
     """Delivers what is due and trims, in a thread of its own, while it has the lease. The lease only saves work: each
     script is right whoever calls it, and however often.
     """
@@ -41,7 +41,7 @@ class RedisKeeper:
             f"{store.address}: could not deliver delayed messages; trying again",
             f"{store.address}: delivers again",
         )
-        self._thread = threading.Thread(target=self._run, name="penstock-redis-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="penstock-redis-maintenance", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class RedisKeeper:
                 self._has_lease = False
                 wait_ms = _RETRY_MS
             except Exception:
-                log.exception("a bug in the SDK: the keeper of %s goes on", self._store.address)
+                log.exception("a bug in the SDK: the maintenance of %s goes on", self._store.address)
                 wait_ms = _RETRY_MS
             if wait_ms > 0:
                 self._store.timers_changed.wait(wait_ms / 1000)
@@ -101,8 +101,8 @@ class RedisQueue(RedisStore):
         trims_acknowledged: bool = False,
     ) -> None:
         super().__init__(server, partitions=partitions, max_delayed=max_delayed)
-        self._keeper = RedisKeeper(self, trims_acknowledged=trims_acknowledged)
+        self._maintenance = RedisMaintenance(self, trims_acknowledged=trims_acknowledged)
 
     def close(self) -> None:
-        self._keeper.close()
+        self._maintenance.close()
         super().close()

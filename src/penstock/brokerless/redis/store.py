@@ -185,7 +185,7 @@ class RedisStore:
         self.timers_changed.set()
         self._server.close()
 
-    # What `RedisKeeper` does in the background.
+    # What `RedisMaintenance` does in the background.
 
     def deliver(self) -> int:
         """Deliver what is due, each once, whoever else tries; how many milliseconds nothing else is due, 0 if something

@@ -1,7 +1,7 @@
 """What some process has to do for a folder: deliver messages that are due, complete what killed processes had decided,
 remove old segments.
 
-Every process has a keeper, and one of them works: the one that has the lease. The lease only saves work. Two keepers
+Every process has a thread for it, and one of them works: the one that has the lease. The lease only saves work. Two
 that both believe to have it do no harm, because each of these tasks is right whoever does it, and however often.
 """
 
@@ -37,7 +37,7 @@ DEFAULT_RETENTION_MS = 7 * 24 * 3600 * 1000
 _UNLIMITED = -1
 
 
-class FolderKeeper:
+class FolderMaintenance:
     """Works in a thread of its own until it is closed."""
 
     def __init__(self, store: FileStore, clock: Clock | None = None) -> None:
@@ -52,7 +52,7 @@ class FolderKeeper:
             f"{store.address}: could not deliver delayed messages; trying again",
             f"{store.address}: delivers again",
         )
-        self._thread = threading.Thread(target=self._run, name="penstock-folder-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="penstock-folder-maintenance", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class FolderKeeper:
                 self._problem.report(error)
                 wait_ms = _RETRY_MS
             except Exception:
-                log.exception("a bug in the SDK: the keeper of %s goes on", self._store.address)
+                log.exception("a bug in the SDK: the maintenance of %s goes on", self._store.address)
                 wait_ms = _RETRY_MS
             if wait_ms > 0:
                 self._store.timers_changed.wait(wait_ms / 1000)
