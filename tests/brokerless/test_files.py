@@ -298,8 +298,10 @@ def test_delayed_message_is_delivered_once_when_killed_at_any_step(folder: Path,
     for copy, _ in _run_killed_at_each_step(folder, "deliver"):
         with closing(open_folder(copy)) as queue:
             until(lambda queue=queue: queue.timers.count() == 0, "everything is delivered")
-            until(lambda queue=queue: all_values(queue, folder_child.SECOND) == ["z"], "decided appends are completed")
-            assert all_values(queue, TP) == ["x", "y"]
+            # What the killed process had decided is written partition by partition.
+            for tp, expected in ((folder_child.SECOND, ["z"]), (TP, ["x", "y"])):
+                until(lambda queue=queue, tp=tp: len(all_values(queue, tp)) > 0, "decided appends are completed")
+                assert all_values(queue, tp) == expected
 
 
 def test_writers_that_are_killed_lose_nothing_acknowledged_and_double_nothing(folder: Path, opened: ExitStack) -> None:
@@ -324,3 +326,32 @@ def test_writers_that_are_killed_lose_nothing_acknowledged_and_double_nothing(fo
         assert set(range(last + 1)) <= set(numbers)
         undelayed = [number for number in numbers if number % 5 != 4]
         assert undelayed == sorted(undelayed)
+
+
+def test_decided_append_that_a_killed_process_wrote_is_synced_before_it_is_forgotten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `sync=always` the database forgets a decided append only when the log is on the disk."""
+    with closing(FileStore(folder, is_synced=True)) as store:
+        store.topics.create("orders", 2)
+        store.append(batch(TP, "before", producer=99))
+    written = next(
+        copy for copy, _ in _run_killed_at_each_step(folder, "transact") if _decided(copy) and "t1" in _values(copy)
+    )
+    synced: list[int] = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), fsync(fd))[1])
+    with closing(FileStore(written, is_synced=True)) as store:
+        store.complete_decided()
+    assert last_segment(written).stat().st_ino in synced
+    assert _decided(written) == 0
+
+
+def _decided(folder: Path) -> int:
+    with closing(FileStore(folder)) as store:
+        return len(store.database.read("select id from decided"))
+
+
+def _values(folder: Path) -> list[str]:
+    with closing(FileStore(folder)) as store:
+        return all_values(store, TP)

@@ -53,7 +53,9 @@ def open(address: str, **options: Unpack[OpenOptions]) -> client.Client:
         A client with the interface of `penstock.Client`.
 
     Raises:
-        InvalidInputError: The address or an option is invalid.
+        InvalidInputError: The address or an option is invalid, or this process cannot serve at the address.
+        ClientError: The folder cannot be used.
+        MissingExtraError: The form needs a library that is not installed; the text has the command that installs it.
 
     Example:
         ```python

@@ -115,14 +115,18 @@ class LogAppender:
             os.ftruncate(self._segment, self._position)
             raise
         self._passed(header)
-        if self._is_synced:
-            try:
-                os.fsync(self._segment)
-            except OSError as error:
-                self._has_failed = True
-                raise StoreAwayError(
-                    f"could not sync {self.folder}: {error.strerror}", is_outcome_unknown=True
-                ) from None
+        self.sync()
+
+    def sync(self) -> None:
+        """Make everything up to the end durable, if the folder is synced at all. Raises `StoreAwayError`."""
+        if not self._is_synced:
+            return
+        assert self._segment is not None
+        try:
+            os.fsync(self._segment)
+        except OSError as error:
+            self._has_failed = True
+            raise StoreAwayError(f"could not sync {self.folder}: {error.strerror}", is_outcome_unknown=True) from None
 
     def mark_decided(self) -> None:
         """Appends are about to be decided: whoever has the lock next must look for them."""

@@ -370,6 +370,8 @@ class FileStore:
             stamp(memoryview(batch), appender.end_offset, 0)
             appender.write(batch)
         if rows:
+            # Also what a process wrote that was killed before it could sync.
+            appender.sync()
             with self._database.writing() as db:
                 db.executemany("delete from decided where id = ?", [(row[0],) for row in rows])
         appender.clear_decided()
