@@ -26,6 +26,7 @@ RUN_HERE = (
     "docs/forms.md",
     "docs/views.md",
     "docs/groups.md",
+    "docs/worker.md",
     "docs/push.md",
     "docs/admin.md",
 )

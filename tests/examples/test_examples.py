@@ -58,6 +58,13 @@ IN_ORDER: dict[str, tuple[list[str], list[str]]] = {
     ),
     "duplicates.py": ([], ["charging 10 EUR for order 42", "charging 20 EUR for order 43"]),
     "exactly_once.py": ([], ["begin", "alice -10", "bob +10"]),
+    "typed_payloads.py": (
+        [],
+        [
+            "order 7: 2 x tea, 1 x cup, 16.00 EUR",
+            "dead letter: DecodeError: not a valid Order: lines[0].price is missing",
+        ],
+    ),
     "unit_test.py": ([], ["an order was closed after half an hour, in no time"]),
     "unit_test_async.py": ([], ["a book was sold after half an hour and a second attempt, in no time"]),
 }

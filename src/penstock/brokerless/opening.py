@@ -19,6 +19,7 @@ from penstock.extras import missing_extra
 from penstock.sdk import aio_client, client
 from penstock.sdk.errors import InvalidInputError
 from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.payloads.codecs import Codec
 from penstock.sdk.send.sending_options import Sending
 
 _PREFIX_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-.")
@@ -35,6 +36,8 @@ class OpenOptions(TypedDict, total=False):
     """Objects that observe messages."""
     reply_topic: str
     """The topic for replies to requests of this client."""
+    codecs: Sequence[Codec]
+    """Codecs of typed payloads; the first one is the default."""
 
 
 def open(address: str, **options: Unpack[OpenOptions]) -> client.Client:
@@ -47,7 +50,7 @@ def open(address: str, **options: Unpack[OpenOptions]) -> client.Client:
             `memory://NAME` (shared by all clients of this process that use the name), `file:///FOLDER` (the processes
             of one machine), `redis://HOST:PORT/DATABASE`, `tcp://HOST:PORT?serve` (this process serves its topics) and
             `tcp://HOST:PORT` (the topics that another process serves).
-        **options: See `OpenOptions`: `client_id`, `sending`, `hooks`, `reply_topic`.
+        **options: See `OpenOptions`: `client_id`, `sending`, `hooks`, `reply_topic`, `codecs`.
 
     Returns:
         A client with the interface of `penstock.Client`.
@@ -67,7 +70,7 @@ def open(address: str, **options: Unpack[OpenOptions]) -> client.Client:
     if parsed.form == "kafka":
         parsed.check_options()
         return client.Client(parsed.location, **options)
-    return StoreClient(store_opener(parsed), **options)
+    return StoreClient(store_opener(parsed), address=parsed.shown, **options)
 
 
 def open_async(address: str, **options: Unpack[OpenOptions]) -> aio_client.Client:
@@ -76,7 +79,7 @@ def open_async(address: str, **options: Unpack[OpenOptions]) -> aio_client.Clien
     if parsed.form == "kafka":
         parsed.check_options()
         return aio_client.Client(parsed.location, **options)
-    return AsyncStoreClient(store_opener(parsed), **options)
+    return AsyncStoreClient(store_opener(parsed), address=parsed.shown, **options)
 
 
 def store_opener(address: QueueAddress) -> Callable[[], QueueStore]:
