@@ -340,7 +340,12 @@ def test_decided_append_that_a_killed_process_wrote_is_synced_before_it_is_forgo
     )
     synced: list[int] = []
     fsync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), fsync(fd))[1])
+
+    def noted(fd: int) -> None:
+        synced.append(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
     with closing(FileStore(written, is_synced=True)) as store:
         store.complete_decided()
     assert last_segment(written).stat().st_ino in synced
