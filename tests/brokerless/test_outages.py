@@ -99,8 +99,8 @@ def test_kept_messages_arrive_when_the_queue_is_back(form: Outage, heard: Heard)
 
 @promised("While the queue is away: bounded Keep, Drop, Spill", not_by=["memory"])
 def test_full_buffer_refuses_or_drops(form: Outage, heard: Heard) -> None:
-    kept = penstock.Sending(when_away=penstock.Keep(messages=5), tries=1, try_timeout="1s")
-    dropped = penstock.Sending(when_away=penstock.Drop(messages=5), tries=1, try_timeout="1s")
+    kept = penstock.Sending(when_away=penstock.Keep(messages=5), tries=1, try_timeout="5s")
+    dropped = penstock.Sending(when_away=penstock.Drop(messages=5), tries=1, try_timeout="5s")
     with penstock.open(form.address, sending=kept) as keeping, penstock.open(form.address, sending=dropped) as dropping:
         for client in (keeping, dropping):
             client.send(TOPIC, b"connected")
@@ -118,9 +118,9 @@ def test_full_buffer_refuses_or_drops(form: Outage, heard: Heard) -> None:
 
 @promised("While the queue is away: bounded Keep, Drop, Spill", not_by=["memory"])
 def test_spilled_messages_arrive_when_the_queue_is_back(form: Outage, heard: Heard, tmp_path: Path) -> None:
-    spilling = penstock.Sending(when_away=penstock.Spill(tmp_path / "spill"), tries=1, try_timeout="1s")
+    spilling = penstock.Sending(when_away=penstock.Spill(tmp_path / "spill"), tries=1, try_timeout="5s")
     with penstock.open(form.address, sending=spilling) as client:
-        client.send(TOPIC, b"connected", key="k")
+        assert not client.send(TOPIC, b"connected", key="k").is_spilled
         form.take_away()
         receipts = [client.send_soon(TOPIC, f"{number}", key="k") for number in range(20)]
         assert all(future.result(90).is_spilled for future in receipts)
