@@ -224,6 +224,15 @@ def test_schedule_comes_again(store: QueueStore) -> None:
     assert [each.value for each in store.read_timers(TimerQuery("orders", timer_id="t"))] == [b"tick"]
 
 
+def test_topic_bounds_its_delays_and_names_its_levels(store: QueueStore) -> None:
+    store.topics.create("soon", 1, config={"penstock.delay.max.ms": "60000", "penstock.delay.levels": "30s"})
+    tp = TopicPartition("soon", 0)
+    assert list(store.append(batch(tp, "a", headers=((DELAY, b"level:1"),)))) == [None]
+    for refused in (b"level:2", b"2m"):
+        with pytest.raises(StoreRefusedError):
+            store.append(batch(tp, "b", first=1, headers=((DELAY, refused),)))
+
+
 def test_malformed_delay_is_refused(store: QueueStore) -> None:
     with pytest.raises(StoreRefusedError):
         store.append(batch(TP, "a", headers=((DELAY, b"soon"),)))

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from penstock.config.delay import DELAY_LEVELS, parse_levels
+from penstock.brokerless.delay_request import delay_rules
 from penstock.config.view import VIEW_OF_SETTING, VIEW_TAGS_SETTING, parse_tags
-from penstock.delay.delay_headers import DelayHeaderError, DelayRequest, DelayRules, parse_delay_headers
+from penstock.delay.delay_headers import DelayHeaderError, DelayRequest, parse_delay_headers
 from penstock.recurrence import RecurrenceError
 from penstock.sdk.backend import TopicShape
 from penstock.sdk.errors import BufferFullError, InvalidInputError, SendError, TopicError
-from penstock.sdk.headers import DELAY, DELIVER_AT, SCHEDULE, tags_of, without
+from penstock.sdk.headers import DELAY, DELIVER_AT, SCHEDULE, TIMING, tags_of, without
 from penstock.sdk.ports import Headers, Outgoing, Received
 from penstock.views.tag_matcher import Matcher
 
@@ -26,8 +26,6 @@ MAX_MESSAGES = 1_000_000
 MAX_BYTES = 1024 * 1024 * 1024
 """The largest size of their keys, values and headers together, unless said otherwise."""
 _MAX_REPLACED = 1_000
-
-_RULES = DelayRules(levels_ms=parse_levels(DELAY_LEVELS.default))
 
 
 @dataclass(eq=False, slots=True)
@@ -195,8 +193,11 @@ class MemoryTopics:
         number = self.partitions(outgoing.topic)
         if outgoing.partition is not None and outgoing.partition >= number:
             raise SendError(f"topic {outgoing.topic} has no partition {outgoing.partition}: it has {number}")
+        if not any(name in TIMING for name, _ in outgoing.headers):
+            return self._partition_of(outgoing, number), None
+        rules = delay_rules(self._settings[outgoing.topic])
         try:
-            request = parse_delay_headers([(name.encode(), value) for name, value in outgoing.headers], now_ms, _RULES)
+            request = parse_delay_headers([(name.encode(), value) for name, value in outgoing.headers], now_ms, rules)
         except DelayHeaderError as error:
             raise SendError(f"could not send a message to {outgoing.topic}: {error}") from None
         return self._partition_of(outgoing, number), request
