@@ -23,6 +23,7 @@ RUN_HERE = (
     "docs/tutorial.md",
     "docs/sdk.md",
     "docs/delay.md",
+    "docs/forms.md",
     "docs/views.md",
     "docs/groups.md",
     "docs/worker.md",

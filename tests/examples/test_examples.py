@@ -42,6 +42,7 @@ IN_ORDER: dict[str, tuple[list[str], list[str]]] = {
             "order 2: five stars, automatically",
         ],
     ),
+    "in_process_events.py": ([], ["mail: thank you for order 7", "books: order 7 is booked, attempt 2"]),
     "delays.py": ([], ["tea", "dentist at four", "good night"]),
     "delay_bridge.py": ([], ["order 1 is open", "order 2 is closed"]),
     "views.py": ([], ["order 1: checkout, eu", "order 1: refund, eu"]),

@@ -6,6 +6,7 @@ import threading
 from typing import ClassVar
 
 from penstock.brokerless.memory.store import MemoryStore
+from penstock.brokerless.memory.topics import MAX_BYTES
 
 
 class SharedMemoryStore(MemoryStore):
@@ -18,18 +19,22 @@ class SharedMemoryStore(MemoryStore):
     _lock: ClassVar[threading.Lock] = threading.Lock()
     _stores: ClassVar[dict[str, SharedMemoryStore]] = {}
 
-    def __init__(self, name: str, *, partitions: int, max_messages: int) -> None:
-        super().__init__(partitions=partitions, max_messages=max_messages, address=f"memory://{name}")
+    def __init__(self, name: str, *, partitions: int, max_messages: int, max_bytes: int) -> None:
+        super().__init__(
+            partitions=partitions, max_messages=max_messages, max_bytes=max_bytes, address=f"memory://{name}"
+        )
         self._name = name
         self._clients = 0
 
     @classmethod
-    def opened(cls, name: str, *, partitions: int, max_messages: int) -> SharedMemoryStore:
+    def opened(cls, name: str, *, partitions: int, max_messages: int, max_bytes: int = MAX_BYTES) -> SharedMemoryStore:
         """The store of a name; the options are those of who opens it first."""
         with cls._lock:
             store = cls._stores.get(name)
             if store is None:
-                store = cls._stores[name] = cls(name, partitions=partitions, max_messages=max_messages)
+                store = cls._stores[name] = cls(
+                    name, partitions=partitions, max_messages=max_messages, max_bytes=max_bytes
+                )
             store._clients += 1
             return store
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from penstock.brokerless.memory.groups import MemoryGroups
-from penstock.brokerless.memory.topics import MAX_MESSAGES, MemoryTopics
+from penstock.brokerless.memory.topics import MAX_BYTES, MAX_MESSAGES, MemoryTopics
+from penstock.brokerless.record_codec import size_of
 from penstock.brokerless.store import (
     Batch,
     Fence,
@@ -26,6 +27,7 @@ from penstock.brokerless.store import (
     StoreAwayError,
     StoreRefusedError,
 )
+from penstock.brokerless.topic_entries import TopicEntry, new_topic
 from penstock.clock import Clock, SystemClock
 from penstock.ids import TopicPartition
 from penstock.sdk.backend import AS_BACKEND_SAYS, TopicShape
@@ -61,8 +63,11 @@ class _MemoryTopicAdmin:
         replicas: int = AS_BACKEND_SAYS,
         config: Mapping[str, str] | None = None,
     ) -> bool:
+        entry = new_topic(topic, partitions, config, {}, self._topics.default_partitions)
         with self._lock:
-            return self._topics.create(topic, partitions, replicas, config)
+            if entry.view_of is not None:
+                self._topics.partitions(entry.view_of)
+            return self._topics.create(topic, entry.partitions, replicas, entry.settings)
 
 
 class MemoryStore:
@@ -73,13 +78,14 @@ class MemoryStore:
         *,
         partitions: int = 1,
         max_messages: int = MAX_MESSAGES,
+        max_bytes: int = MAX_BYTES,
         address: str = "memory://",
         clock: Clock | None = None,
     ) -> None:
         self.address = address
         self._clock = clock or SystemClock()
         self._changed = threading.Condition()
-        self._logs = MemoryTopics(partitions, max_messages)
+        self._logs = MemoryTopics(partitions, max_messages, max_bytes)
         self._groups = MemoryGroups()
         self._sequences: OrderedDict[tuple[int, TopicPartition], tuple[Sequenced, Sequence[int | None]]] = OrderedDict()
         """The last batch of each producer and partition, with its offsets."""
@@ -206,10 +212,19 @@ class MemoryStore:
             if self._logs.is_full:
                 self._make_room()
             self._logs.check(replace(message, partition=tp.partition), now_ms)
+            self._check_size(message)
         except BufferFullError as error:
             raise StoreAwayError(str(error)) from None
         except SendError as error:
             raise StoreRefusedError(str(error), place=place) from None
+
+    def _check_size(self, message: Outgoing) -> None:
+        most = TopicEntry(1, self._logs.settings(message.topic)).max_message_bytes
+        if (size := size_of(message)) > most:
+            raise SendError(
+                f"a message of {size} bytes is larger than {most}, the max.message.bytes of {message.topic};"
+                " it was not stored"
+            )
 
     def _once(self, batch: Batch, now_ms: int) -> Sequence[int | None]:
         tp, sequence = batch.topic_partition, batch.sequence

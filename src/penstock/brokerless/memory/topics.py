@@ -11,20 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from penstock.config.delay import DELAY_LEVELS, parse_levels
+from penstock.brokerless.delay_request import delay_rules
 from penstock.config.view import VIEW_OF_SETTING, VIEW_TAGS_SETTING, parse_tags
-from penstock.delay.delay_headers import DelayHeaderError, DelayRequest, DelayRules, parse_delay_headers
+from penstock.delay.delay_headers import DelayHeaderError, DelayRequest, parse_delay_headers
 from penstock.recurrence import RecurrenceError
 from penstock.sdk.backend import TopicShape
 from penstock.sdk.errors import BufferFullError, InvalidInputError, SendError, TopicError
-from penstock.sdk.headers import DELAY, DELIVER_AT, SCHEDULE, tags_of, without
+from penstock.sdk.headers import DELAY, DELIVER_AT, SCHEDULE, TIMING, tags_of, without
 from penstock.sdk.ports import Headers, Outgoing, Received
 from penstock.views.tag_matcher import Matcher
 
 MAX_MESSAGES = 1_000_000
 """The largest number of messages in all topics together, unless said otherwise."""
-
-_RULES = DelayRules(levels_ms=parse_levels(DELAY_LEVELS.default))
+MAX_BYTES = 1024 * 1024 * 1024
+"""The largest size of their keys, values and headers together, unless said otherwise."""
+_MAX_REPLACED = 1_000
 
 
 @dataclass(eq=False, slots=True)
@@ -66,12 +67,13 @@ class MemoryLog:
         begin = max(0, offset - self.start)
         return self.messages[begin : begin + max_count]
 
-    def trim(self, to: int) -> int:
-        """Forget what lies before an offset; how many messages that were."""
+    def trim(self, to: int) -> list[Received]:
+        """Forget what lies before an offset; the messages that lay there."""
         count = min(max(0, to - self.start), len(self.messages))
+        gone = self.messages[:count]
         del self.messages[:count]
         self.start += count
-        return count
+        return gone
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class MemoryTopics:
 
     default_partitions: int = 1
     max_messages: int = MAX_MESSAGES
+    max_bytes: int = MAX_BYTES
     _partitions: dict[str, list[MemoryLog]] = field(default_factory=dict)
     _settings: dict[str, Mapping[str, str]] = field(default_factory=dict)
     _views: dict[str, StubView] = field(default_factory=dict)
@@ -87,6 +90,9 @@ class MemoryTopics:
     _named: dict[tuple[str, int, bytes], PendingMessage] = field(default_factory=dict)
     _turns: count[int] = field(default_factory=count)
     _kept: int = 0
+    _kept_bytes: int = 0
+    _replaced: int = 0
+    """How many messages of `_due` wait no more, at most."""
 
     def create(
         self, topic: str, partitions: int = -1, replicas: int = -1, config: Mapping[str, str] | None = None
@@ -115,7 +121,8 @@ class MemoryTopics:
 
     def trim(self, topic: str, partition: int, to: int) -> None:
         """Forget the messages before an offset."""
-        self._kept -= self._partitions[topic][partition].trim(to)
+        for message in self._partitions[topic][partition].trim(to):
+            self._forget(message)
 
     def names(self) -> list[str]:
         """All topics that are no views."""
@@ -127,7 +134,7 @@ class MemoryTopics:
 
     @property
     def is_full(self) -> bool:
-        return self._kept >= self.max_messages
+        return self._kept >= self.max_messages or self._kept_bytes >= self.max_bytes
 
     def start_offset(self, topic: str, partition: int) -> int:
         return self._log(topic, partition).start
@@ -179,13 +186,18 @@ class MemoryTopics:
         if outgoing.topic in self._views:
             raise SendError(f"{outgoing.topic} accepts no messages: it is a view")
         if self.is_full:
-            raise BufferFullError(f"the memory is full: it keeps {self.max_messages} messages", is_retriable=True)
+            raise BufferFullError(
+                f"the memory is full: it keeps {self._kept} messages, {self._kept_bytes} bytes", is_retriable=True
+            )
         self.create(outgoing.topic)
         number = self.partitions(outgoing.topic)
         if outgoing.partition is not None and outgoing.partition >= number:
             raise SendError(f"topic {outgoing.topic} has no partition {outgoing.partition}: it has {number}")
+        if not any(name in TIMING for name, _ in outgoing.headers):
+            return self._partition_of(outgoing, number), None
+        rules = delay_rules(self._settings[outgoing.topic])
         try:
-            request = parse_delay_headers([(name.encode(), value) for name, value in outgoing.headers], now_ms, _RULES)
+            request = parse_delay_headers([(name.encode(), value) for name, value in outgoing.headers], now_ms, rules)
         except DelayHeaderError as error:
             raise SendError(f"could not send a message to {outgoing.topic}: {error}") from None
         return self._partition_of(outgoing, number), request
@@ -199,7 +211,8 @@ class MemoryTopics:
         name = request.timer_id if request.cancels is None else request.cancels
         if name is not None and (replaced := self._named.pop((*topic_partition, name), None)) is not None:
             replaced.waits = False
-            self._kept -= 1
+            self._forget(replaced.outgoing)
+            self._drop_replaced()
         if request.cancels is None:
             self._wait(PendingMessage(request.due_ms, topic_partition, outgoing, request))
         return partition, None
@@ -215,7 +228,7 @@ class MemoryTopics:
         has_fired = False
         while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
             pending = heapq.heappop(self._due)[2]
-            self._kept -= 1
+            self._forget(pending.outgoing)
             if pending.request.timer_id is not None:
                 self._named.pop((*pending.topic_partition, pending.request.timer_id), None)
             self._append(pending.topic_partition, _as_delivered(pending), now_ms)
@@ -229,7 +242,7 @@ class MemoryTopics:
         time_ms = now_ms if outgoing.timestamp_ms is None else outgoing.timestamp_ms
         offset = log.end
         log.messages.append(Received(topic, partition, offset, outgoing.value, outgoing.key, outgoing.headers, time_ms))
-        self._kept += 1
+        self._keep(outgoing)
         return offset
 
     def _log(self, topic: str, partition: int) -> MemoryLog:
@@ -238,9 +251,25 @@ class MemoryTopics:
 
     def _wait(self, pending: PendingMessage) -> None:
         heapq.heappush(self._due, (pending.due_ms, next(self._turns), pending))
-        self._kept += 1
+        self._keep(pending.outgoing)
         if pending.request.timer_id is not None:
             self._named[(*pending.topic_partition, pending.request.timer_id)] = pending
+
+    def _drop_replaced(self) -> None:
+        """Messages that were replaced or cancelled leave when they would be due, or when they are too many."""
+        self._replaced += 1
+        if self._replaced > max(_MAX_REPLACED, len(self._due) // 2):
+            self._due = [each for each in self._due if each[2].waits]
+            heapq.heapify(self._due)
+            self._replaced = 0
+
+    def _keep(self, message: Outgoing) -> None:
+        self._kept += 1
+        self._kept_bytes += _size_of(message)
+
+    def _forget(self, message: Outgoing | Received) -> None:
+        self._kept -= 1
+        self._kept_bytes -= _size_of(message)
 
     def _again(self, pending: PendingMessage, now_ms: int) -> None:
         if pending.request.recurrence is None:
@@ -257,6 +286,14 @@ class MemoryTopics:
         if outgoing.key is not None:
             return zlib.crc32(outgoing.key) % number
         return next(self._turns) % number
+
+
+def _size_of(message: Outgoing | Received) -> int:
+    return (
+        len(message.value or b"")
+        + len(message.key or b"")
+        + sum(len(name) + len(value or b"") for name, value in message.headers)
+    )
 
 
 def _as_delivered(pending: PendingMessage) -> Outgoing:

@@ -1,0 +1,1 @@
+"""The topics of one process, served to others over TCP: no broker, no disk."""

@@ -1,0 +1,30 @@
+"""The table in `docs/forms.md` says what the behaviour suite runs with which form."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+# They fill `PROMISES`.
+from brokerless import test_behaviour, test_opening, test_outages
+from support.forms import FORMS, PROMISES
+
+PAGE = Path(__file__).parents[2] / "docs" / "forms.md"
+SUITE = (test_behaviour, test_opening, test_outages)
+
+
+def rows() -> list[list[str]]:
+    section = PAGE.read_text().partition("## What each form promises")[2].partition("\n\nWhat they do not")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", section, re.M)]
+
+
+def test_table_has_the_forms_of_the_suite() -> None:
+    assert rows()[0] == ["promise", *FORMS]
+
+
+def test_table_says_what_the_suite_runs() -> None:
+    table = {row[0]: row[1:] for row in rows()[2:]}
+    assert all(SUITE)
+    assert table == {
+        promise: ["yes" if form in given else "no" for form in FORMS] for promise, given in PROMISES.items()
+    }
