@@ -447,7 +447,7 @@ class Broker:
         return PasswordKey.read(path)
 
     def _follow_database_groups(self, cluster: ClusterStage, databases: DatabaseGroups) -> None:
-        from penstock.broker.database_addresses import follow_groups
+        from penstock.cluster.database_addresses import follow_groups
 
         follow_groups(databases, cluster.database_key, cluster.metadata.image.databases)
 
