@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.brokerless.opening import open as open
     from penstock.sdk.client import Client as Client
     from penstock.sdk.counters import Counters as Counters
     from penstock.sdk.dedup.redis_store import RedisStore as RedisStore
@@ -71,6 +72,7 @@ _HOMES = {
     "timers": ("WaitingMessage",),
 }
 _HOME_OF = {name: f"penstock.sdk.{module}" for module, names in _HOMES.items() for name in names}
+_HOME_OF["open"] = "penstock.brokerless.opening"
 
 
 def __getattr__(name: str) -> Any:

@@ -206,6 +206,8 @@ async def aiokafka(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
             enable_auto_commit=given.auto_commit_ms > 0,
             auto_commit_interval_ms=given.auto_commit_ms or 5000,
             auto_offset_reset="earliest",
+            # After NOT_LEADER to ListOffsets it goes on asking the same broker until it reads the metadata again.
+            metadata_max_age_ms=10_000,
         )
         consumer.subscribe([given.topic], listener=Listener())
         try:

@@ -38,6 +38,11 @@ class StoreAwayError(ClientError):
 class StoreRefusedError(ClientError):
     """The store does not take this, now or later: a message that is too large, a delay that cannot be read."""
 
+    def __init__(self, message: str, *, place: tuple[int, int] | None = None) -> None:
+        super().__init__(message)
+        self.place = place
+        """Which batch of a transaction, and which message in it; None if the store does not know."""
+
 
 class FencedClaimError(ClientError):
     """Another member has a partition by now, or another client the transactional id; nothing was done."""

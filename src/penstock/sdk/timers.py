@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
@@ -51,6 +53,15 @@ class TimerQuery:
     until_ms: int | None = None
     limit: int = 100
     partition: int | None = None
+
+
+def select_timers(waiting: Iterable[WaitingMessage], query: TimerQuery) -> list[WaitingMessage]:
+    """What a query asks for of all delayed messages of its topic, which are in the order of their due times."""
+    found = [each for each in waiting if query.partition in (None, each.partition)]
+    if query.timer_id is not None:
+        return [each for each in found if each.timer_id == query.timer_id]
+    until_ms = math.inf if query.until_ms is None else query.until_ms
+    return [each for each in found if query.from_ms <= each.due_ms < until_ms][: query.limit]
 
 
 class TimerFilters(TypedDict, total=False):

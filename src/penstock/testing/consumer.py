@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from penstock.brokerless.memory.topics import MemoryTopics
 from penstock.ids import TopicPartition
 from penstock.sdk.ports import RebalanceListener, Received
 from penstock.testing.groups import MemoryGroups
-from penstock.testing.topics import MemoryTopics
 
 
 class StubConsumer:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.brokerless.memory.topics import MemoryTopics
 from penstock.ids import TopicPartition
-from penstock.testing.topics import MemoryTopics
 
 
 class StubMember(Protocol):

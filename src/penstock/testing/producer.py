@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Unpack
 
+from penstock.brokerless.memory.topics import MemoryTopics
 from penstock.clock import Clock
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import SendError, TransactionError
@@ -15,7 +16,6 @@ from penstock.sdk.send.buffered_producer import promise
 from penstock.sdk.send.observed_producer import SendObserver
 from penstock.sdk.send.outgoing_message import Payload, SendOptions, compose
 from penstock.testing.groups import MemoryGroups
-from penstock.testing.topics import MemoryTopics
 
 
 class StubProducer:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from penstock.brokerless.memory.topics import MemoryTopics
 from penstock.clock import ManualClock
 from penstock.sdk.counters import Counters, SendTally
 from penstock.sdk.errors import ClosedError, InvalidInputError, NoReplyError
@@ -29,12 +30,11 @@ from penstock.sdk.receive.topic_layout import TopicProvisioner
 from penstock.sdk.send.observed_producer import ObservedProducer, SendObserver
 from penstock.sdk.send.request_reply import REPLY_TOPIC
 from penstock.sdk.send.sending_options import check_transactional_id
-from penstock.sdk.timers import TimerQuery, WaitingMessage
+from penstock.sdk.timers import TimerQuery, WaitingMessage, select_timers
 from penstock.sdk.validation import check_whole_number
 from penstock.testing.consumer import StubConsumer
 from penstock.testing.groups import MemoryGroups
 from penstock.testing.producer import StubProducer, StubTransaction, StubTransactionCommitter
-from penstock.testing.topics import MemoryTopics
 
 _GATE_STEP_MS = 1
 """A full subscription does not say how long it waits for room before it pauses."""
@@ -156,17 +156,13 @@ class StubCore:
 
     def read_timers(self, query: TimerQuery) -> list[WaitingMessage]:
         """The delayed messages that a query asks for."""
-        found = [
+        waiting = [
             WaitingMessage(
                 *each.topic_partition, each.due_ms, each.outgoing.value, each.outgoing.key, each.outgoing.headers
             )
             for each in self.topics.pending(query.topic)
-            if query.partition in (None, each.topic_partition[1])
         ]
-        if query.timer_id is not None:
-            return [each for each in found if each.timer_id == query.timer_id]
-        until_ms = math.inf if query.until_ms is None else query.until_ms
-        return [each for each in found if query.from_ms <= each.due_ms < until_ms][: query.limit]
+        return select_timers(waiting, query)
 
     def subscription(self, options: ValidatedOptions, handler: Handler, runner: Runner, reply: Reply) -> Subscription:
         """Create a subscription that is a member of its group from now on."""

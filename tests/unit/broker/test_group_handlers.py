@@ -6,12 +6,16 @@ from typing import cast
 
 import pytest
 
+from penstock.broker.handlers.committed_offsets import CommittedOffsetHandlers
 from penstock.broker.handlers.groups import GroupHandlers
 from penstock.broker.requests.context import RequestContext
+from penstock.clock import ManualClock
+from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.errors import ApiError, Code
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.events import Heartbeat
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
+from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from support import callers
 
 
@@ -22,6 +26,9 @@ class Refusing:
         self._code = code
 
     async def heartbeat(self, group_id: str, event: Heartbeat) -> Code:
+        raise ApiError(self._code)
+
+    async def check_reader(self, group_id: str, member_id: str | None, epoch: int) -> None:
         raise ApiError(self._code)
 
 
@@ -39,3 +46,19 @@ async def test_a_heartbeat_to_a_coordinator_that_loads_the_group_is_good(reason:
     request = HeartbeatRequest(group_id="workers", generation_id=1, member_id="one")
     response = await handlers.heartbeat(request, RequestContext(4, callers.client()))
     assert response.error_code == answer
+
+
+@pytest.mark.parametrize("version", [1, 3, 7])
+@pytest.mark.parametrize("reason", [Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR])
+async def test_offsets_that_cannot_be_told_are_refused_one_by_one(version: int, reason: Code) -> None:
+    """Version 1 has nothing else, and aiokafka looks at nothing else: it would take no partitions for no offsets."""
+    handlers = CommittedOffsetHandlers(
+        cast(GroupCoordinator, Refusing(reason)), cast(MetadataChanges, None), ManualClock()
+    )
+    asked = (OffsetFetchRequestTopic(name="orders", partition_indexes=(0, 2)),)
+    request = OffsetFetchRequest(group_id="workers", topics=asked)
+    response = await handlers.offset_fetch(request, RequestContext(version, callers.client()))
+    (topic,) = response.topics
+    told = [(each.partition_index, each.committed_offset, each.error_code) for each in topic.partitions]
+    assert told == [(0, -1, reason), (2, -1, reason)]
+    assert response.error_code == reason

@@ -119,10 +119,11 @@ class CommittedOffsetHandlers:
         )
         asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted)
         group = await self._fetch(asked, context, request.require_stable)
+        # Versions 0 and 1 have no other place for an error, and aiokafka looks nowhere else in later ones: without it
+        # clients take the answer for "nothing is committed" and begin anew.
+        topics = _refused(wanted or (), Code(group.error_code)) if group.error_code else group.topics
         return OffsetFetchResponse(
-            topics=tuple(
-                OffsetFetchResponseTopic(name=topic.name, partitions=topic.partitions) for topic in group.topics
-            ),
+            topics=tuple(OffsetFetchResponseTopic(name=topic.name, partitions=topic.partitions) for topic in topics),
             error_code=group.error_code,
         )
 
@@ -239,6 +240,16 @@ class CommittedOffsetHandlers:
 def _in_pieces(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
     for at in range(0, len(indexes), _PIECE):
         yield indexes[at : at + _PIECE]
+
+
+def _refused(asked: Sequence[OffsetFetchRequestTopics], code: Code) -> list[OffsetFetchResponseTopics]:
+    """Every partition that was asked for, with the reason why its offset is not told."""
+    return [
+        OffsetFetchResponseTopics(
+            name=topic.name, partitions=tuple(_partition(index, code) for index in topic.partition_indexes)
+        )
+        for topic in asked
+    ]
 
 
 def _partition(index: int, found: Committed | Code) -> OffsetFetchResponsePartition:

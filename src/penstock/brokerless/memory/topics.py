@@ -22,7 +22,7 @@ from penstock.sdk.ports import Headers, Outgoing, Received
 from penstock.views.tag_matcher import Matcher
 
 MAX_MESSAGES = 1_000_000
-"""The largest number of messages in all topics together."""
+"""The largest number of messages in all topics together, unless said otherwise."""
 
 _RULES = DelayRules(levels_ms=parse_levels(DELAY_LEVELS.default))
 
@@ -51,11 +51,37 @@ class StubView:
 
 
 @dataclass(slots=True)
+class MemoryLog:
+    """The messages of a partition."""
+
+    start: int = 0
+    """The offset of the oldest message."""
+    messages: list[Received] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.messages)
+
+    def read(self, offset: int, max_count: int) -> list[Received]:
+        begin = max(0, offset - self.start)
+        return self.messages[begin : begin + max_count]
+
+    def trim(self, to: int) -> int:
+        """Forget what lies before an offset; how many messages that were."""
+        count = min(max(0, to - self.start), len(self.messages))
+        del self.messages[:count]
+        self.start += count
+        return count
+
+
+@dataclass(slots=True)
 class MemoryTopics:
-    """All topics of a stub."""
+    """All topics."""
 
     default_partitions: int = 1
-    _partitions: dict[str, list[list[Received]]] = field(default_factory=dict)
+    max_messages: int = MAX_MESSAGES
+    _partitions: dict[str, list[MemoryLog]] = field(default_factory=dict)
+    _settings: dict[str, Mapping[str, str]] = field(default_factory=dict)
     _views: dict[str, StubView] = field(default_factory=dict)
     _due: list[tuple[int, int, PendingMessage]] = field(default_factory=list)
     _named: dict[tuple[str, int, bytes], PendingMessage] = field(default_factory=dict)
@@ -71,14 +97,40 @@ class MemoryTopics:
         base = (config or {}).get(VIEW_OF_SETTING)
         if base is None:
             number = partitions if partitions > 0 else self.default_partitions
-            self._partitions[topic] = [[] for _ in range(number)]
+            self._partitions[topic] = [MemoryLog() for _ in range(number)]
+            self._settings[topic] = dict(config or {})
             return True
         tags = (config or {}).get(VIEW_TAGS_SETTING, "")
         try:
             self._views[topic] = StubView(base, Matcher(parse_tags(tags)))
         except ValueError as error:
             raise InvalidInputError(f"could not create topic {topic}: tags {tags!r}: expected {error}") from None
+        self._settings[topic] = dict(config or {})
         return True
+
+    def settings(self, topic: str) -> Mapping[str, str]:
+        """What a topic was created with."""
+        self.partitions(topic)
+        return self._settings[topic]
+
+    def trim(self, topic: str, partition: int, to: int) -> None:
+        """Forget the messages before an offset."""
+        self._kept -= self._partitions[topic][partition].trim(to)
+
+    def names(self) -> list[str]:
+        """All topics that are no views."""
+        return list(self._partitions)
+
+    def shown_as(self, topic: str) -> list[str]:
+        """A topic, and the views of it."""
+        return [topic, *(name for name, view in self._views.items() if view.base == topic)]
+
+    @property
+    def is_full(self) -> bool:
+        return self._kept >= self.max_messages
+
+    def start_offset(self, topic: str, partition: int) -> int:
+        return self._log(topic, partition).start
 
     def shape(self, topic: str) -> TopicShape | None:
         """None if the topic does not exist."""
@@ -105,20 +157,20 @@ class MemoryTopics:
         return tuple(each for _, _, each in sorted(self._due) if each.waits and each.topic_partition[0] == topic)
 
     def end_offset(self, topic: str, partition: int) -> int:
-        view = self._views.get(topic)
-        return len(self._partitions[topic if view is None else view.base][partition])
+        return self._log(topic, partition).end
 
     def read(self, topic: str, partition: int, offset: int, max_count: int) -> tuple[Sequence[Received], int]:
         """Up to `max_count` messages from an offset on, and the next offset to read."""
-        view = self._views.get(topic)
-        log = self._partitions[topic if view is None else view.base][partition]
+        view, log = self._views.get(topic), self._log(topic, partition)
+        offset = max(offset, log.start)
         if view is None:
-            found = log[offset : offset + max_count]
+            found = log.read(offset, max_count)
             return found, offset + len(found)
         shown: list[Received] = []
-        while offset < len(log) and len(shown) < max_count:
-            if view.shows(log[offset].headers):
-                shown.append(replace(log[offset], topic=topic))
+        while offset < log.end and len(shown) < max_count:
+            message = log.messages[offset - log.start]
+            if view.shows(message.headers):
+                shown.append(replace(message, topic=topic))
             offset += 1
         return shown, offset
 
@@ -126,8 +178,8 @@ class MemoryTopics:
         """The partition and the delay of a message. Raises `SendError` if a broker would refuse it."""
         if outgoing.topic in self._views:
             raise SendError(f"{outgoing.topic} accepts no messages: it is a view")
-        if self._kept >= MAX_MESSAGES:
-            raise BufferFullError(f"the stub is full: it keeps {MAX_MESSAGES} messages")
+        if self.is_full:
+            raise BufferFullError(f"the memory is full: it keeps {self.max_messages} messages", is_retriable=True)
         self.create(outgoing.topic)
         number = self.partitions(outgoing.topic)
         if outgoing.partition is not None and outgoing.partition >= number:
@@ -175,9 +227,14 @@ class MemoryTopics:
         topic, partition = topic_partition
         log = self._partitions[topic][partition]
         time_ms = now_ms if outgoing.timestamp_ms is None else outgoing.timestamp_ms
-        log.append(Received(topic, partition, len(log), outgoing.value, outgoing.key, outgoing.headers, time_ms))
+        offset = log.end
+        log.messages.append(Received(topic, partition, offset, outgoing.value, outgoing.key, outgoing.headers, time_ms))
         self._kept += 1
-        return len(log) - 1
+        return offset
+
+    def _log(self, topic: str, partition: int) -> MemoryLog:
+        view = self._views.get(topic)
+        return self._partitions[topic if view is None else view.base][partition]
 
     def _wait(self, pending: PendingMessage) -> None:
         heapq.heappush(self._due, (pending.due_ms, next(self._turns), pending))

@@ -1,0 +1,1 @@
+"""Topics in the memory of this process."""
