@@ -36,8 +36,9 @@ def open(address: str, **options: Unpack[OpenOptions]) -> client.Client:
     A program moves from one form of queue to another by changing the address; `docs/forms.md` says what each promises.
 
     Args:
-        address: `kafka://HOST:PORT` (brokers of Penstock or Kafka), `memory://` (this process) or
-            `memory://NAME` (shared by all clients of this process that use the name).
+        address: `kafka://HOST:PORT` (brokers of Penstock or Kafka), `mysql://…`, `postgresql://…` or `sqlite:///FILE`
+            (a database, see `penstock.direct.Client`), `memory://` (this process) or `memory://NAME` (shared by all
+            clients of this process that use the name).
         **options: See `OpenOptions`: `client_id`, `sending`, `hooks`, `reply_topic`.
 
     Returns:
@@ -73,7 +74,15 @@ def store_opener(address: QueueAddress) -> Callable[[], QueueStore]:
     match address.form:
         case "memory":
             return _memory(address)
+        case "mysql" | "mariadb" | "postgresql" | "sqlite":
+            return _database(address)
     raise InvalidInputError(f"{address.form}:// cannot be opened yet")
+
+
+def _database(address: QueueAddress) -> Callable[[], QueueStore]:
+    from penstock.brokerless.sql.store import SqlStore
+
+    return lambda: SqlStore(address.text)
 
 
 def _memory(address: QueueAddress) -> Callable[[], QueueStore]:

@@ -73,10 +73,11 @@ class ProducerMemory:
     def forget(self, queue_id: int, producer_id: int) -> None:
         self.entries.pop((queue_id, producer_id), None)
 
-    def keep(self, queue_id: int, producer_id: int, entry: ProducerEntry) -> None:
-        while len(self.entries) >= self.max_entries:
-            self.entries.pop(next(iter(self.entries)), None)
-        self.entries[queue_id, producer_id] = entry
+    def keep(self, entries: Mapping[tuple[int, int], ProducerEntry]) -> None:
+        for key, entry in entries.items():
+            while len(self.entries) >= self.max_entries:
+                self.entries.pop(next(iter(self.entries)), None)
+            self.entries[key] = entry
 
 
 class PreparedBatch(NamedTuple):
@@ -109,9 +110,10 @@ class PreparedBatch(NamedTuple):
         return found
 
 
-def prepared(ref: PartitionRef, batch: Batch, now_ms: int) -> PreparedBatch:
-    """Raises `StoreRefusedError` for a message that the topic does not take."""
-    return _prepared(ref, batch.messages, batch.sequence.producer_id, batch.sequence.first, now_ms)
+def prepared(ref: PartitionRef, batch: Batch, now_ms: int, number: int = 0) -> PreparedBatch:
+    """Raises `StoreRefusedError` for a message that the topic does not take. `number` is that of the batch."""
+    sequence = batch.sequence
+    return _prepared(ref, batch.messages, sequence.producer_id, sequence.first, now_ms, number)
 
 
 def prepared_unsequenced(ref: PartitionRef, messages: Sequence[Outgoing], now_ms: int) -> PreparedBatch:
@@ -120,7 +122,12 @@ def prepared_unsequenced(ref: PartitionRef, messages: Sequence[Outgoing], now_ms
 
 
 def _prepared(
-    ref: PartitionRef, messages: Sequence[Outgoing], producer_id: int, first_sequence: int, now_ms: int
+    ref: PartitionRef,
+    messages: Sequence[Outgoing],
+    producer_id: int,
+    first_sequence: int,
+    now_ms: int,
+    batch_number: int = 0,
 ) -> PreparedBatch:
     config = ref.config
     rules = DelayRules(config.delay_max_ms, config.delay_levels)
@@ -131,11 +138,12 @@ def _prepared(
     delayed: list[Record] = []
     is_delayed: list[bool] = []
     size, newest_ms = 0, -1
-    for message in messages:
-        _check(message, config)
+    for message_number, message in enumerate(messages):
+        place = batch_number, message_number
+        _check(message, config, place)
         time_ms = now_ms if uses_append_time or message.timestamp_ms is None else message.timestamp_ms
         pairs = [(name.encode(), value) for name, value in message.headers]
-        due_ms = _due_ms(message, pairs, now_ms, rules)
+        due_ms = _due_ms(message, pairs, now_ms, rules, place)
         is_delayed.append(due_ms is not None)
         if due_ms is not None:
             delayed.append(Record(message.key, message.value, _with_due(message.headers, due_ms), time_ms))
@@ -162,24 +170,30 @@ def _prepared(
     )
 
 
-def _check(message: Outgoing, config: TopicConfig) -> None:
+def _check(message: Outgoing, config: TopicConfig, place: tuple[int, int]) -> None:
     if message.size_bytes > config.max_message_bytes:
         raise StoreRefusedError(
             f"a message of {message.size_bytes} bytes is larger than {message.topic} takes:"
-            f" max.message.bytes is {config.max_message_bytes}"
+            f" max.message.bytes is {config.max_message_bytes}",
+            place=place,
         )
     if message.key is None and "compact" in config.cleanup_policy:
-        raise StoreRefusedError(f"a message without a key: {message.topic} is compacted, and needs keys")
+        raise StoreRefusedError(f"a message without a key: {message.topic} is compacted, and needs keys", place=place)
 
 
 def _due_ms(
-    message: Outgoing, pairs: Iterable[tuple[bytes, bytes | None]], now_ms: int, rules: DelayRules
+    message: Outgoing,
+    pairs: Iterable[tuple[bytes, bytes | None]],
+    now_ms: int,
+    rules: DelayRules,
+    place: tuple[int, int],
 ) -> int | None:
     """When a message is due that has to wait; None for one that does not."""
     try:
         request = parse_delay_headers(pairs, now_ms, rules)
     except DelayHeaderError as error:
-        raise StoreRefusedError(f"a message to {message.topic} asks for a delay that cannot be given: {error}") from error
+        what = f"a message to {message.topic} asks for a delay that cannot be given: {error}"
+        raise StoreRefusedError(what, place=place) from error
     return request.due_ms if request is not None and request.waits(now_ms) else None
 
 
@@ -194,31 +208,24 @@ class _Locked(NamedTuple):
     now_us: int
 
 
-def append(
-    connection: Connection, batches: Sequence[PreparedBatch], memory: ProducerMemory | None
-) -> list[list[int | None]]:
-    """Append all batches; gives the offsets of the messages of each. `memory` is changed only by `remember`.
+class Appended(NamedTuple):
+    """What a transaction did, once it is committed."""
+
+    offsets: list[list[int | None]]
+    """Of the messages of each batch."""
+    producers: Mapping[tuple[int, int], ProducerEntry]
+    """By queue id and producer id."""
+
+
+def append(connection: Connection, batches: Sequence[PreparedBatch], memory: ProducerMemory | None) -> Appended:
+    """Append all batches. What is in `memory` of their producers is not asked for.
 
     Raises `QueueMissingError` and `LeadersTurnError`; nothing was done then.
     """
-    locked = _lock(connection, [batch.ref for batch in batches])
-    writing = _Writing(connection, locked)
-    results = [writing.add(batch, memory) for batch in batches]
+    writing = _Writing(connection, _lock(connection, [batch.ref for batch in batches]))
+    offsets = [writing.add(batch, memory) for batch in batches]
     writing.write()
-    return results
-
-
-def remember(batches: Sequence[PreparedBatch], results: Sequence[Sequence[int | None]], memory: ProducerMemory) -> None:
-    """The transaction is committed: note what is known of the producers now."""
-    for batch, offsets in zip(batches, results, strict=True):
-        if batch.producer_id < 0:
-            continue
-        base_offset = next((offset for offset in offsets if offset is not None), 0)
-        entry = memory.entries.get((batch.ref.queue_id, batch.producer_id)) or ProducerEntry(PRODUCER_EPOCH)
-        if _repeat(entry, batch) is not None:
-            continue
-        _note(entry, batch, base_offset)
-        memory.keep(batch.ref.queue_id, batch.producer_id, entry)
+    return Appended(offsets, writing.producers)
 
 
 def _lock(connection: Connection, refs: Iterable[PartitionRef]) -> Mapping[str, _Locked]:
@@ -248,7 +255,8 @@ class _Writing:
         self._connection = connection
         self._next_ids = {table: row.next_id for table, row in locked.items()}
         self._rows: dict[str, list[tuple[Any, ...]]] = {}
-        self._producers: list[tuple[int, int, bytes]] = []
+        self.producers: dict[tuple[int, int], ProducerEntry] = {}
+        self._changed: set[tuple[int, int]] = set()
         self._segments: list[tuple[int, ...]] = []
         self._inbox: list[tuple[int, int, int, bytes]] = []
         self._inbox_numbers: dict[int, int] = {}
@@ -257,8 +265,10 @@ class _Writing:
     def add(self, batch: PreparedBatch, memory: ProducerMemory | None) -> list[int | None]:
         ref = batch.ref
         entry = self._entry(batch, memory)
+        key = ref.queue_id, batch.producer_id
         repeat = None if entry is None else _repeat(entry, batch)
-        if repeat is not None:
+        if entry is not None and repeat is not None:
+            self.producers[key] = entry
             return batch.offsets(repeat.base_offset)
         next_id = self._next_ids[ref.table]
         self._rows.setdefault(ref.table, []).extend(
@@ -270,7 +280,8 @@ class _Writing:
         if batch.producer_id >= 0:
             known = ProducerEntry(PRODUCER_EPOCH) if entry is None else entry.copy()
             _note(known, batch, next_id - 1)
-            self._producers.append((ref.queue_id, batch.producer_id, entry_bytes(batch.producer_id, known)))
+            self.producers[key] = known
+            self._changed.add(key)
         self._size += batch.size
         ref.uncovered_bytes += batch.size
         if ref.uncovered_bytes >= SEGMENT_BYTES:
@@ -289,15 +300,18 @@ class _Writing:
                 connection.insert(table, COLUMNS, rows)
         for each in self._inbox:
             inbox_table.put(connection, *each)
-        connection.upsert("queue_producer", _PRODUCER_COLUMNS[:2], _PRODUCER_COLUMNS, self._producers)
+        states = [(queue_id, producer, entry_bytes(producer, self.producers[queue_id, producer]))
+                  for queue_id, producer in sorted(self._changed)]
+        connection.upsert("queue_producer", _PRODUCER_COLUMNS[:2], _PRODUCER_COLUMNS, states)
         connection.upsert("queue_segment", _SEGMENT_COLUMNS[:2], _SEGMENT_COLUMNS, self._segments)
 
     def _entry(self, batch: PreparedBatch, memory: ProducerMemory | None) -> ProducerEntry | None:
         """What the log knows of a producer; one that this process has just made is not asked for."""
         if batch.producer_id < 0:
             return None
+        key = batch.ref.queue_id, batch.producer_id
         if memory is not None:
-            known = memory.entries.get((batch.ref.queue_id, batch.producer_id))
+            known = self.producers.get(key) or memory.entries.get(key)
             if known is not None:
                 return known
         states = self._connection.execute(

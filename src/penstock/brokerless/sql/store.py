@@ -274,17 +274,20 @@ class SqlStore:
             refs = {batch.topic_partition: self._ref(batch.topic_partition) for batch in batches}
             where = _one_database(refs.values(), database)
             now_ms = self._clock.now_ms()
-            prepared = [appends.prepared(refs[batch.topic_partition], batch, now_ms) for batch in batches]
+            prepared = [
+                appends.prepared(refs[batch.topic_partition], batch, now_ms, number)
+                for number, batch in enumerate(batches)
+            ]
             if any(each.delayed for each in prepared):
                 self._ensure_inbox(where)
 
-            def work(connection: Connection, prepared: list[appends.PreparedBatch] = prepared) -> list[list[int | None]]:
+            def work(connection: Connection, prepared: list[appends.PreparedBatch] = prepared) -> appends.Appended:
                 if also is not None:
                     also(connection)
                 return appends.append(connection, prepared, self._memory)
 
             try:
-                results = self._thread.change(where, lambda connection, work=work: _tried(work, connection))  # type: ignore[misc]
+                done = self._thread.change(where, work)
             except LeadersTurnError as error:
                 time.sleep(error.remaining_ms / 1000)
             except QueueMissingError:
@@ -301,9 +304,9 @@ class SqlStore:
                     raise
                 time.sleep(_PAUSE_S)
             else:
-                appends.remember(prepared, results, self._memory)
+                self._memory.keep(done.producers)
                 self._notify()
-                return results
+                return done.offsets
         raise StoreAwayError("others append to the same partitions all the time; nothing was stored")
 
     def _notify(self) -> None:
@@ -414,10 +417,6 @@ class _Committing:
                 self._expected.pop(tp, None)
             elif isinstance(error, StoreAwayError) and error.is_outcome_unknown and tp in self._expected:
                 self._expected[tp] = {*self._expected[tp], offset}
-
-
-def _tried(work: Callable[[Connection], T], connection: Connection) -> T:
-    return work(connection)
 
 
 async def _make_tables(link: Link, tp: TopicPartition, topic: TopicImage, database: str) -> None:
