@@ -14,7 +14,7 @@ from penstock.brokerless.store import Batch, StoreRefusedError
 from penstock.config.topic import TopicConfig
 from penstock.delay.delay_headers import DELAY, DELIVER_AT, DelayHeaderError, DelayRules, parse_delay_headers
 from penstock.ids import TopicPartition
-from penstock.records.batch import MAX_SEQUENCE, TIMESTAMP_TYPE_BIT
+from penstock.records.batch import HEADER_BYTES, MAX_SEQUENCE, TIMESTAMP_TYPE_BIT
 from penstock.records.records import Record, build_batch
 from penstock.sdk.ports import Headers, Outgoing
 from penstock.sql.database import Connection
@@ -31,6 +31,7 @@ SEGMENT_BYTES = 1 << 20
 """After so many bytes a client stores a segment for all rows that have none."""
 _RECORD_OVERHEAD = 64
 """About what a record has beside key, value and headers."""
+_HEADER_OVERHEAD = 10
 _APPEND_TIME = "LogAppendTime"
 
 _PRODUCER_COLUMNS = ("queue_id", "producer_id", "state")
@@ -147,6 +148,12 @@ def _prepared(
         is_delayed.append(due_ms is not None)
         if due_ms is not None:
             delayed.append(Record(message.key, message.value, _with_due(message.headers, due_ms), time_ms))
+            if (needed := HEADER_BYTES + _record_bytes(delayed[-1])) > config.max_message_bytes:
+                raise StoreRefusedError(
+                    f"a delayed message takes {needed} bytes, and {message.topic} takes {config.max_message_bytes}"
+                    " (max.message.bytes)",
+                    place=place,
+                )
             continue
         biz_id, tags, headers = header_columns(pairs) if pairs else (None, None, None)
         rows.append(
@@ -326,10 +333,12 @@ class _Writing:
         number = self._inbox_numbers.get(queue_id)
         if number is None:
             number = inbox_table.next_number(self._connection, queue_id)
-        encoded = bytes(build_batch(batch.delayed))
-        self._inbox.append((queue_id, number, len(batch.delayed), encoded))
-        self._inbox_numbers[queue_id] = number + len(batch.delayed)
-        self._size += len(encoded)
+        for records in _split(batch.delayed, batch.ref.config.max_message_bytes):
+            encoded = bytes(build_batch(records))
+            self._inbox.append((queue_id, number, len(records), encoded))
+            self._size += len(encoded)
+            number += len(records)
+        self._inbox_numbers[queue_id] = number
 
     def _cover(self, batch: PreparedBatch, base_offset: int) -> None:
         """A segment for all rows that have none: a broker would have to add them up whenever it looks."""
@@ -353,6 +362,26 @@ class _Writing:
         end = self._next_ids[ref.table] - 1
         times = [time for time in (oldest, newest, batch.newest_ms) if time is not None]
         self._segments.append((ref.queue_id, first, end, int(size) + batch.size, min(times), max(times)))
+
+
+def _split(records: Sequence[Record], max_bytes: int) -> Iterable[Sequence[Record]]:
+    """Batches that the topic takes: the leader appends them as a producer's."""
+    some: list[Record] = []
+    size = HEADER_BYTES
+    for record in records:
+        more = _record_bytes(record)
+        if some and size + more > max_bytes:
+            yield some
+            some, size = [], HEADER_BYTES
+        some.append(record)
+        size += more
+    yield some
+
+
+def _record_bytes(record: Record) -> int:
+    """At most."""
+    headers = sum(len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + _RECORD_OVERHEAD
 
 
 def _repeat(entry: ProducerEntry, batch: PreparedBatch) -> ProducedBatch | None:

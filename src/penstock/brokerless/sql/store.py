@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from penstock.brokerless.sql import appends, group_tables, reads
 from penstock.brokerless.sql.appends import LeadersTurnError, PartitionRef, ProducerMemory, QueueMissingError
+from penstock.brokerless.sql.custodian import Custodian
 from penstock.brokerless.sql.group_tables import DIRECT, OffsetTableMissingError
 from penstock.brokerless.sql.link import Link, LinkThread, store_error
 from penstock.brokerless.sql.topics import SqlTopics
@@ -28,6 +29,7 @@ from penstock.brokerless.store import (
 )
 from penstock.clock import Clock, SystemClock
 from penstock.cluster.metadata import DEFAULT_DATABASE, TopicImage
+from penstock.config.broker import LogSettings
 from penstock.config.database_address import DatabaseAddress
 from penstock.errors import ConfigError
 from penstock.ids import TopicPartition
@@ -91,7 +93,9 @@ class SqlStore:
         """What the offset tables say of claims of this process, by group."""
         self._group_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._with_inbox: set[str] = set()
+        self._custodian: Custodian | None = None
         self._thread.on_open(self._prepare)
+        self._thread.on_close(self._stop_custodian)
 
     @property
     def address(self) -> str:
@@ -113,7 +117,14 @@ class SqlStore:
         self._thread.close()
 
     async def _prepare(self, link: Link) -> None:
-        await migrate(link.groups.default.primary.database, DIRECT)
+        for component in (DIRECT, INBOX):
+            await migrate(link.groups.default.primary.database, component)
+        self._custodian = Custodian(link, self._clock, LogSettings())
+        self._custodian.start()
+
+    async def _stop_custodian(self) -> None:
+        if self._custodian is not None:
+            await self._custodian.close()
 
     # Messages
 
