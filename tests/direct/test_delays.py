@@ -75,7 +75,7 @@ def test_a_thousand_messages_of_one_millisecond_in_small_batches_are_delivered_o
 ) -> None:
     stores = [open_store(url) for _ in range(2)]
     stores[0].topics.create(TOPIC, 1)
-    headers = due_in(3000)
+    headers = due_in(8000)
 
     def send_some(store: SqlStore, first: int) -> None:
         producer = new_producer_id()
@@ -101,7 +101,7 @@ def test_another_client_takes_over_when_the_one_that_delivers_is_gone(url: str, 
     first.topics.create(TOPIC, 1)
     send = sender(first)
     for number in range(20):
-        send(b"%d" % number, due_in(100 * number))
+        send(b"%d" % number, due_in(2000 + 100 * number))
     second = open_store(url)
     assert second.bounds(ZERO)[0] == 0
     until(lambda: len(messages(second)) >= 5, "the first client delivers")

@@ -66,10 +66,10 @@ class InboxIntake:
     async def take(self) -> bool:
         """Take in what is there now; whether there may be more."""
         led = {log.row.id: partition for partition in self._partitions() if (log := _led_log(partition)) is not None}
-        looks_for_table = self._looks % _LOOK_FOR_TABLE_EVERY == 0
-        self._looks += 1
         if not led:
             return False
+        looks_for_table = self._looks % _LOOK_FOR_TABLE_EVERY == 0
+        self._looks += 1
         results = await asyncio.gather(
             *(self._take_from(group, led, looks_for_table=looks_for_table) for group in self._groups)
         )
