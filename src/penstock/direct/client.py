@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
+from typing import Any, Unpack
 
 from penstock.brokerless.clients import StoreClient
+from penstock.brokerless.sql.handler_transaction import TransactionalHandler, TransactionHandler
 from penstock.brokerless.sql.store import CONNECTIONS, TIMEOUT_MS, SqlStore
 from penstock.durations import Duration, duration_ms
+from penstock.sdk.errors import InvalidInputError
 from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.receive.subscription_options import SubscriptionOptions
 from penstock.sdk.send.request_reply import REPLY_TOPIC
 from penstock.sdk.send.sending_options import Sending
 
@@ -56,12 +59,64 @@ class Client(StoreClient):
             InvalidInputError: An argument is invalid.
             SpillError: The folder of `Spill` cannot be used.
         """
+        self._store: SqlStore | None = None
+
+        def new_store() -> SqlStore:
+            self._store = SqlStore(
+                address, connections=connections, timeout_ms=duration_ms(timeout), key_file=key_file
+            )
+            return self._store
+
         super().__init__(
-            partial(
-                SqlStore, address, connections=connections, timeout_ms=duration_ms(timeout), key_file=key_file
-            ),
+            new_store,
             client_id=client_id,
             sending=sending,
             hooks=hooks,
             reply_topic=reply_topic,
         )
+
+    def subscribe_in_transaction(
+        self,
+        topics: str | Sequence[str],
+        handler: TransactionHandler | None = None,
+        **options: Unpack[SubscriptionOptions],
+    ) -> Any:
+        """Register a function that handles each message inside a transaction of the database.
+
+        It takes the message and a `HandlerTransaction`, whose `connection` is the driver's own. What it does there, what
+        it sends with `HandlerTransaction.send`, and the note that the message was handled are one transaction: all of it
+        happens once, or not at all. An exception rolls back and causes a retry. Use it as a method or as a decorator.
+
+        The transaction has to end within the client's `timeout`, and takes one of its connections.
+
+        Args:
+            topics: The name of a topic, or a list of names.
+            handler: A function of two arguments. Leave it out to use the decorator.
+            **options: As for `subscribe`, but for `batch`, `dedup` and `delivery`.
+
+        Returns:
+            The handler, or a decorator for it.
+
+        Raises:
+            InvalidInputError: An option is invalid.
+
+        Example:
+            ```python
+            @client.subscribe_in_transaction("orders", group="billing")
+            def bill(message: penstock.Message, transaction: penstock.direct.HandlerTransaction) -> None:
+                with transaction.cursor() as cursor:
+                    cursor.execute("INSERT INTO bills (order_id) VALUES (%s)", (message.biz_id,))
+            ```
+        """
+        for name in ("batch", "dedup", "delivery"):
+            if name in options:
+                raise InvalidInputError(f"subscribe_in_transaction does not take {name}: each message is handled once")
+        group = options.get("group")
+        assert self._store is not None
+        store = self._store
+
+        def register(handler: TransactionHandler) -> TransactionHandler:
+            self.subscribe(topics, TransactionalHandler(store, str(group), handler).__call__, **options)
+            return handler
+
+        return register if handler is None else register(handler)

@@ -224,22 +224,34 @@ class Appended(NamedTuple):
     """By queue id and producer id."""
 
 
-def append(connection: Connection, batches: Sequence[PreparedBatch], memory: ProducerMemory | None) -> Appended:
-    """Append all batches. What is in `memory` of their producers is not asked for.
+def append(
+    connection: Connection,
+    batches: Sequence[PreparedBatch],
+    memory: ProducerMemory | None = None,
+    *,
+    heeds_turn: bool = True,
+    locks_by_update: bool = False,
+) -> Appended:
+    """Append all batches. What is in `memory` of their producers is not asked for. `heeds_turn`: not while it is the
+    turn of the leader; a transaction that has done other work cannot wait for that.
 
     Raises `QueueMissingError` and `LeadersTurnError`; nothing was done then.
     """
-    writing = _Writing(connection, _lock(connection, [batch.ref for batch in batches]))
+    refs = sorted({batch.ref.table: batch.ref for batch in batches}.values(), key=lambda ref: ref.table)
+    if locks_by_update:
+        for ref in refs:
+            connection.change("UPDATE queue SET next_id = next_id WHERE table_name = ?", ref.table)
+    writing = _Writing(connection, _lock(connection, refs, heeds_turn=heeds_turn))
     offsets = [writing.add(batch, memory) for batch in batches]
     writing.write()
     return Appended(offsets, writing.producers)
 
 
-def _lock(connection: Connection, refs: Iterable[PartitionRef]) -> Mapping[str, _Locked]:
+def _lock(connection: Connection, refs: Iterable[PartitionRef], *, heeds_turn: bool) -> Mapping[str, _Locked]:
     """The rows of partitions, locked in the order of their tables, so that two transactions never wait for each other."""
     dialect = connection.dialect
     locked: dict[str, _Locked] = {}
-    for ref in sorted({ref.table: ref for ref in refs}.values(), key=lambda ref: ref.table):
+    for ref in refs:
         found = connection.execute(
             f"SELECT next_id, token, {dialect.now_us} FROM queue WHERE table_name = ? AND id = ?{dialect.for_update}",
             ref.table,
@@ -249,7 +261,7 @@ def _lock(connection: Connection, refs: Iterable[PartitionRef]) -> Mapping[str, 
             raise QueueMissingError(str(ref.topic_partition))
         next_id, token, now_us = found[0]
         remaining_us = turn_until_us(token) - now_us
-        if remaining_us > 0:
+        if remaining_us > 0 and heeds_turn:
             raise LeadersTurnError(remaining_us // 1000 + 1)
         locked[ref.table] = _Locked(next_id, now_us)
     return locked

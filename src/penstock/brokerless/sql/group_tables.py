@@ -1,7 +1,10 @@
 """Groups in the database: members, claims, committed offsets, and who uses a transactional id.
 
     direct_member             consumer_group, member, topics (JSON), expires_at (microseconds, the database's clock)
-    direct_claim              consumer_group, topic, partition_index, member ('' if nobody has it), epoch
+    direct_claim              consumer_group, topic, partition_index, member ('' if nobody has it), epoch,
+                              committed_offset (what a member committed last; NULL: nothing)
+    direct_handled            consumer_group, topic, partition_index, record_offset, handled_at (microseconds): messages
+                              whose handler has committed in a transaction of its own
     direct_transactional_id   transactional_id, epoch, used_at (microseconds)
 
 Offsets are in the topic's own table, `<topic>_consumers` (`storage/sql/offset_table.py`): a commit changes
@@ -13,7 +16,8 @@ Everything here runs inside a transaction, in a thread. Claims are locked before
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from penstock.brokerless.store import (
     Claim,
@@ -38,9 +42,10 @@ _MAX_NAME = 255
 _MAX_KEPT_GROUPS = 1000
 _MEMBER = ("consumer_group", "member", "topics", "expires_at")
 _CLAIM = ("consumer_group", "topic", "partition_index", "member", "epoch")
+_HANDLED = ("consumer_group", "topic", "partition_index", "record_offset", "handled_at")
 _OFFSETS = ("consumer_group", "partition", "committed_offset", "known_offset")
 KEPT_US = 24 * 3600 * 1_000_000
-"""How long claims that nobody has are kept."""
+"""How long claims that nobody has, and notes of messages that were handled, are kept."""
 
 
 def _create(connection: Connection) -> None:
@@ -65,8 +70,20 @@ def _create(connection: Connection) -> None:
                 ("partition_index", number),
                 ("member", name),
                 ("epoch", number),
+                ("committed_offset", dialect.big_integer),
             ),
             _CLAIM[:3],
+        ),
+        (
+            "direct_handled",
+            (
+                ("consumer_group", name),
+                ("topic", name),
+                ("partition_index", number),
+                ("record_offset", number),
+                ("handled_at", number),
+            ),
+            _HANDLED[:4],
         ),
         (
             "direct_transactional_id",
@@ -132,6 +149,12 @@ def leave(connection: Connection, group: str, member: str) -> None:
 # Claims
 
 
+class _StoredClaim(NamedTuple):
+    member: str
+    epoch: int
+    committed: int | None
+
+
 def claim(
     connection: Connection, group: str, member: str, wanted: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, Granted]:
@@ -158,6 +181,7 @@ def claim(
         "direct_claim", _CLAIM[:3], _CLAIM, [(group, *tp, member, epoch) for tp, epoch in granted.items() if tp in stored]
     )
     offsets = committed(connection, group, granted)
+    _forget_handled(connection, group, stored, offsets)
     return {tp: Granted(epoch, offsets.get(tp)) for tp, epoch in granted.items()}
 
 
@@ -174,6 +198,25 @@ def release(connection: Connection, group: str, member: str, epochs: Mapping[Top
         )
 
 
+def _forget_handled(
+    connection: Connection,
+    group: str,
+    stored: Mapping[TopicPartition, _StoredClaim],
+    offsets: Mapping[TopicPartition, int],
+) -> None:
+    """Somebody has moved the group back: messages behind that are to be handled again."""
+    for tp, offset in offsets.items():
+        before = stored[tp].committed if tp in stored else None
+        if before is not None and offset < before:
+            connection.change(
+                "DELETE FROM direct_handled"
+                " WHERE consumer_group = ? AND topic = ? AND partition_index = ? AND record_offset >= ?",
+                group,
+                *tp,
+                offset,
+            )
+
+
 def check_claims(connection: Connection, offsets: GroupOffsets) -> None:
     """Locks the claims until the end of the transaction. Raises `FencedClaimError`."""
     stored = _locked_claims(connection, offsets.group, offsets.positions)
@@ -188,21 +231,21 @@ def check_claims(connection: Connection, offsets: GroupOffsets) -> None:
 
 def _locked_claims(
     connection: Connection, group: str, wanted: Collection[TopicPartition]
-) -> dict[TopicPartition, Claim]:
+) -> dict[TopicPartition, _StoredClaim]:
     """In the order of their key, so that two members never wait for each other."""
-    found: dict[TopicPartition, Claim] = {}
+    found: dict[TopicPartition, _StoredClaim] = {}
     for topic in sorted({tp.topic for tp in wanted}):
         numbers = sorted(tp.partition for tp in wanted if tp.topic == topic)
         marks = ", ".join("?" * len(numbers))
         rows = connection.execute(
-            "SELECT partition_index, member, epoch FROM direct_claim"
+            "SELECT partition_index, member, epoch, committed_offset FROM direct_claim"
             f" WHERE consumer_group = ? AND topic = ? AND partition_index IN ({marks})"
             f" ORDER BY partition_index{connection.dialect.for_update}",
             group,
             topic,
             *numbers,
         )
-        found |= {TopicPartition(topic, number): Claim(member, epoch) for number, member, epoch in rows}
+        found |= {TopicPartition(topic, number): _StoredClaim(*claim) for number, *claim in rows}
     return found
 
 
@@ -249,6 +292,13 @@ def commit(connection: Connection, offsets: GroupOffsets, expected: Expected) ->
     """Raises `FencedClaimError` if a claim is lost, or if a person has set an offset meanwhile."""
     check_claims(connection, offsets)
     write_offsets(connection, offsets.group, offsets.positions, expected)
+    for tp, offset in sorted(offsets.positions.items()):
+        connection.change(
+            "UPDATE direct_claim SET committed_offset = ? WHERE consumer_group = ? AND topic = ? AND partition_index = ?",
+            offset,
+            offsets.group,
+            *tp,
+        )
 
 
 def write_offsets(
@@ -295,6 +345,19 @@ def _offset_table(topic: str) -> str:
     return offset_table_of(TopicPartition(topic, 0))
 
 
+# Handlers in transactions
+
+
+def note_handled(connection: Connection, group: str, tp: TopicPartition, offset: int) -> None:
+    """Duplicate if the message was handled before. Waits for another transaction that is handling it."""
+    connection.insert("direct_handled", _HANDLED, [(group, *tp, offset, now_us(connection))])
+
+
+def forget_handled(connection: Connection) -> None:
+    """What was handled long ago does not come again."""
+    connection.change("DELETE FROM direct_handled WHERE handled_at < ?", now_us(connection) - KEPT_US)
+
+
 # Transactional ids
 
 
@@ -332,6 +395,7 @@ def forget_gone(connection: Connection) -> None:
     """Deletes members whose session was over long ago, claims that nobody has had for long, and transactional ids that
     nobody has used for long.
     """
+    forget_handled(connection)
     before = now_us(connection) - KEPT_US
     connection.change("DELETE FROM direct_member WHERE expires_at < ?", before)
     rows = connection.execute(

@@ -14,6 +14,7 @@ from penstock.brokerless.sql.appends import LeadersTurnError, PartitionRef, Prod
 from penstock.brokerless.sql.custodian import Custodian
 from penstock.brokerless.sql.group_tables import DIRECT, OffsetTableMissingError
 from penstock.brokerless.sql.link import Link, LinkThread, store_error
+from penstock.brokerless.sql.message_appends import UnpreparedError
 from penstock.brokerless.sql.topics import SqlTopics
 from penstock.brokerless.store import (
     Batch,
@@ -271,6 +272,29 @@ class SqlStore:
             self._make_offset_tables(offsets.positions)
             return self._append(batches, also, database=DEFAULT_DATABASE)
 
+    # Transactions of handlers
+
+    def prepare_topic(self, topic: str) -> None:
+        """Make a topic and its tables, if they are missing."""
+        if self._topics.shape(topic) is None:
+            self._topics.create(topic)
+        for number in range(self._topics.partitions(topic)):
+            self._ref(TopicPartition(topic, number))
+
+    def prepared_refs(self, topic: str) -> Mapping[int, PartitionRef | None]:
+        """The partitions of a topic, without asking the database. Raises `UnpreparedError`."""
+        image = self._thread.link.image.topics.get(topic)
+        if image is None:
+            raise UnpreparedError(topic)
+        found: dict[int, PartitionRef | None] = {}
+        for partition in image.partitions:
+            tp = TopicPartition(topic, partition.index)
+            ref = self._refs.get(tp)
+            if ref is None or (ref.queue_id, ref.database) != (queue_id_of(tp, image.id), partition.database):
+                raise UnpreparedError(topic)
+            found[partition.index] = ref if ref.database == DEFAULT_DATABASE else None
+        return found
+
     # Inside
 
     def _append(
@@ -316,11 +340,12 @@ class SqlStore:
                 time.sleep(_PAUSE_S)
             else:
                 self._memory.keep(done.producers)
-                self._notify()
+                self.notify()
                 return done.offsets
         raise StoreAwayError("others append to the same partitions all the time; nothing was stored")
 
-    def _notify(self) -> None:
+    def notify(self) -> None:
+        """Something was appended by this process: who waits for messages looks at once."""
         with self._appended:
             self._appends += 1
             self._appended.notify_all()

@@ -11,6 +11,7 @@ from itertools import chain
 
 import psycopg
 from psycopg.conninfo import make_conninfo
+from typing import Any
 
 from penstock.config.database_address import DatabaseAddress
 from penstock.sql.dialects.dialect import (
@@ -78,6 +79,10 @@ class PostgreSqlSession(Session):
         self._types: dict[tuple[str, ...], list[int]] = {}
         self._pipeline: AbstractContextManager[psycopg.Pipeline] | None = None
         self._changes: list[psycopg.Cursor[Row]] = []
+
+    @property
+    def driver_connection(self) -> Any:
+        return self._connection
 
     def begin(self, *, is_read_only: bool) -> None:
         """A transaction begins with its first statement. One that only reads needs none: each of its statements sees
