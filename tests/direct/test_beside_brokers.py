@@ -68,7 +68,9 @@ def consumed(broker: BrokerProcess, count: int) -> list[bytes]:
         consumer.close()
 
 
-def test_a_broker_that_comes_later_leads_what_was_used_directly(store: SqlStore, url: str, sql_broker: NewSqlBroker) -> None:
+def test_a_broker_that_comes_later_leads_what_was_used_directly(
+    store: SqlStore, url: str, sql_broker: NewSqlBroker
+) -> None:
     store.topics.create(TOPIC, 1)
     appender = Appender(store)
     appender.send(b"a", b"b", headers=(("name", b"value"),))

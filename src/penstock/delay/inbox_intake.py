@@ -75,9 +75,7 @@ class InboxIntake:
         )
         return any(results)
 
-    async def _take_from(
-        self, group: DatabaseGroup, led: dict[int, Partition], *, looks_for_table: bool
-    ) -> bool:
+    async def _take_from(self, group: DatabaseGroup, led: dict[int, Partition], *, looks_for_table: bool) -> bool:
         try:
             if group.name not in self._with_table:
                 if not looks_for_table or not await group.read(inbox_table.exists):

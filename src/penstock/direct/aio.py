@@ -31,9 +31,7 @@ class Client(AsyncStoreClient):
     ) -> None:
         """Create a client. Arguments and errors are those of `penstock.direct.Client`."""
         super().__init__(
-            partial(
-                SqlStore, address, connections=connections, timeout_ms=duration_ms(timeout), key_file=key_file
-            ),
+            partial(SqlStore, address, connections=connections, timeout_ms=duration_ms(timeout), key_file=key_file),
             client_id=client_id,
             sending=sending,
             hooks=hooks,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
 from penstock.brokerless.clients import StoreClient
 from penstock.brokerless.sql.handler_transaction import TransactionalHandler, TransactionHandler
@@ -15,6 +15,8 @@ from penstock.sdk.hooks.base import Hooks
 from penstock.sdk.receive.subscription_options import SubscriptionOptions
 from penstock.sdk.send.request_reply import REPLY_TOPIC
 from penstock.sdk.send.sending_options import Sending
+
+HandlerT = TypeVar("HandlerT", bound=TransactionHandler)
 
 
 class Client(StoreClient):
@@ -62,9 +64,7 @@ class Client(StoreClient):
         self._store: SqlStore | None = None
 
         def new_store() -> SqlStore:
-            self._store = SqlStore(
-                address, connections=connections, timeout_ms=duration_ms(timeout), key_file=key_file
-            )
+            self._store = SqlStore(address, connections=connections, timeout_ms=duration_ms(timeout), key_file=key_file)
             return self._store
 
         super().__init__(
@@ -75,17 +75,25 @@ class Client(StoreClient):
             reply_topic=reply_topic,
         )
 
+    @overload
     def subscribe_in_transaction(
-        self,
-        topics: str | Sequence[str],
-        handler: TransactionHandler | None = None,
-        **options: Unpack[SubscriptionOptions],
+        self, topics: str | Sequence[str], handler: HandlerT, **options: Unpack[SubscriptionOptions]
+    ) -> HandlerT: ...
+
+    @overload
+    def subscribe_in_transaction(
+        self, topics: str | Sequence[str], handler: None = None, **options: Unpack[SubscriptionOptions]
+    ) -> Callable[[HandlerT], HandlerT]: ...
+
+    def subscribe_in_transaction(
+        self, topics: str | Sequence[str], handler: Any = None, **options: Unpack[SubscriptionOptions]
     ) -> Any:
         """Register a function that handles each message inside a transaction of the database.
 
-        It takes the message and a `HandlerTransaction`, whose `connection` is the driver's own. What it does there, what
-        it sends with `HandlerTransaction.send`, and the note that the message was handled are one transaction: all of it
-        happens once, or not at all. An exception rolls back and causes a retry. Use it as a method or as a decorator.
+        It takes the message and a `HandlerTransaction`, whose `connection` is the driver's own. What it does there,
+        what it sends with `HandlerTransaction.send`, and the note that the message was handled are one transaction: all
+        of it happens once, or not at all. An exception rolls back and causes a retry. Use it as a method or as a
+        decorator.
 
         The transaction has to end within the client's `timeout`, and takes one of its connections.
 
@@ -115,7 +123,7 @@ class Client(StoreClient):
         assert self._store is not None
         store = self._store
 
-        def register(handler: TransactionHandler) -> TransactionHandler:
+        def register(handler: HandlerT) -> HandlerT:
             self.subscribe(topics, TransactionalHandler(store, str(group), handler).__call__, **options)
             return handler
 

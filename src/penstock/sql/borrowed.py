@@ -132,8 +132,8 @@ def _kind(connection: Any) -> tuple[Dialect, Callable[[], Any], str]:
             raise NotBorrowableError(_no_transaction("the psycopg connection"))
         return PostgreSqlDialect(), lambda: connection.cursor(row_factory=tuple_row), "%s"
     raise NotBorrowableError(
-        f"{type(connection).__module__}.{type(connection).__qualname__} is no connection of PyMySQL, psycopg, sqlite3 or"
-        " SQLAlchemy; nothing was sent"
+        f"{type(connection).__module__}.{type(connection).__qualname__} is no connection of PyMySQL, psycopg, sqlite3"
+        " or SQLAlchemy; nothing was sent"
     )
 
 
@@ -145,5 +145,3 @@ def _sqlite_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
 
 def _no_transaction(what: str) -> str:
     return f"{what} commits by itself after each statement: begin a transaction first; nothing was sent"
-
-

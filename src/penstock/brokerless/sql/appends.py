@@ -173,7 +173,16 @@ def _prepared(
         size += message.size_bytes + len(headers or "") + _RECORD_OVERHEAD
         newest_ms = max(newest_ms, time_ms)
     return PreparedBatch(
-        ref, producer_id, first_sequence & MAX_SEQUENCE, len(messages), rows, delayed, is_delayed, size, newest_ms, now_ms
+        ref,
+        producer_id,
+        first_sequence & MAX_SEQUENCE,
+        len(messages),
+        rows,
+        delayed,
+        is_delayed,
+        size,
+        newest_ms,
+        now_ms,
     )
 
 
@@ -248,7 +257,7 @@ def append(
 
 
 def _lock(connection: Connection, refs: Iterable[PartitionRef], *, heeds_turn: bool) -> Mapping[str, _Locked]:
-    """The rows of partitions, locked in the order of their tables, so that two transactions never wait for each other."""
+    """The rows of partitions, locked in an order that is the same everywhere, so that nobody waits for each other."""
     dialect = connection.dialect
     locked: dict[str, _Locked] = {}
     for ref in refs:
@@ -319,8 +328,10 @@ class _Writing:
                 connection.insert(table, COLUMNS, rows)
         for each in self._inbox:
             inbox_table.put(connection, *each)
-        states = [(queue_id, producer, entry_bytes(producer, self.producers[queue_id, producer]))
-                  for queue_id, producer in sorted(self._changed)]
+        states = [
+            (queue_id, producer, entry_bytes(producer, self.producers[queue_id, producer]))
+            for queue_id, producer in sorted(self._changed)
+        ]
         connection.upsert("queue_producer", _PRODUCER_COLUMNS[:2], _PRODUCER_COLUMNS, states)
         connection.upsert("queue_segment", _SEGMENT_COLUMNS[:2], _SEGMENT_COLUMNS, self._segments)
 

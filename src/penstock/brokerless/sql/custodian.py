@@ -174,7 +174,12 @@ class _Term:
             cache_bytes=_CACHE_BYTES,
         )
         self.replicas = Replicas(
-            CUSTODIAN, {SHARED_STORAGE: engine}, self._effective, lease, LagRules(max_ms=_LAG_MS, max_messages=0), self.delays
+            CUSTODIAN,
+            {SHARED_STORAGE: engine},
+            self._effective,
+            lease,
+            LagRules(max_ms=_LAG_MS, max_messages=0),
+            self.delays,
         )
         self.replicas.on_role(self.delays.role_changed)
         self._image = self._led(link.image)

@@ -178,7 +178,10 @@ def claim(
         "direct_claim", _CLAIM, [(group, *tp, member, epoch) for tp, epoch in granted.items() if tp not in stored]
     )
     connection.upsert(
-        "direct_claim", _CLAIM[:3], _CLAIM, [(group, *tp, member, epoch) for tp, epoch in granted.items() if tp in stored]
+        "direct_claim",
+        _CLAIM[:3],
+        _CLAIM,
+        [(group, *tp, member, epoch) for tp, epoch in granted.items() if tp in stored],
     )
     offsets = committed(connection, group, granted)
     _forget_handled(connection, group, stored, offsets)
@@ -285,7 +288,7 @@ def committed(
 
 
 Expected = Mapping[TopicPartition, Collection[int | None]]
-"""What this process believes that the table says; more than one value if it does not know whether a commit succeeded."""
+"""What this process believes that the table says; several values while the outcome of a commit is not known."""
 
 
 def commit(connection: Connection, offsets: GroupOffsets, expected: Expected) -> None:
@@ -294,7 +297,8 @@ def commit(connection: Connection, offsets: GroupOffsets, expected: Expected) ->
     write_offsets(connection, offsets.group, offsets.positions, expected)
     for tp, offset in sorted(offsets.positions.items()):
         connection.change(
-            "UPDATE direct_claim SET committed_offset = ? WHERE consumer_group = ? AND topic = ? AND partition_index = ?",
+            "UPDATE direct_claim SET committed_offset = ?"
+            " WHERE consumer_group = ? AND topic = ? AND partition_index = ?",
             offset,
             offsets.group,
             *tp,

@@ -1,8 +1,8 @@
 """A transaction of the database in which a handler works, and in which it is noted that the message was handled.
 
 The note has the place of the message in its own topic, also if it arrives as a retry. A message that was handled and
-comes again, because its offset was not committed, its deadline passed, or COMMIT was not answered, is found there and is
-not handled again. Two members that handle one message at the same time wait for each other at the note.
+comes again, because its offset was not committed, its deadline passed, or COMMIT was not answered, is found there and
+is not handled again. Two members that handle one message at the same time wait for each other at the note.
 """
 
 from __future__ import annotations

@@ -60,7 +60,9 @@ def append_messages(
     return [Receipt(tp.topic, tp.partition, offsets[tp][place]) for tp, place in places]
 
 
-def _ref(message: Outgoing, partitions: Mapping[int, PartitionRef | None], choose: Callable[[int], int]) -> PartitionRef:
+def _ref(
+    message: Outgoing, partitions: Mapping[int, PartitionRef | None], choose: Callable[[int], int]
+) -> PartitionRef:
     if message.partition is not None:
         number = message.partition
         if number not in partitions:

@@ -13,7 +13,7 @@ from penstock.brokerless.sql import appends, group_tables, reads
 from penstock.brokerless.sql.appends import LeadersTurnError, PartitionRef, ProducerMemory, QueueMissingError
 from penstock.brokerless.sql.custodian import Custodian
 from penstock.brokerless.sql.group_tables import DIRECT, OffsetTableMissingError
-from penstock.brokerless.sql.link import Link, LinkThread, store_error
+from penstock.brokerless.sql.link import Link, LinkThread
 from penstock.brokerless.sql.message_appends import UnpreparedError
 from penstock.brokerless.sql.topics import SqlTopics
 from penstock.brokerless.store import (
@@ -37,7 +37,7 @@ from penstock.ids import TopicPartition
 from penstock.sdk.errors import InvalidInputError, TopicError
 from penstock.sdk.timers import TimerQuery, WaitingMessage
 from penstock.sql.database import Connection
-from penstock.sql.errors import Contended, DatabaseError, Duplicate
+from penstock.sql.errors import Contended, Duplicate
 from penstock.sql.migrations import migrate
 from penstock.storage.sql import stored_state
 from penstock.storage.sql.inbox_table import INBOX
@@ -328,7 +328,9 @@ class SqlStore:
             except QueueMissingError:
                 self._forget(refs)
                 if is_known:
-                    raise StoreAwayError(f"a partition is on its way to another database: {', '.join(map(str, refs))}") from None
+                    raise StoreAwayError(
+                        f"a partition is on its way to another database: {', '.join(map(str, refs))}"
+                    ) from None
                 is_known = True
                 self._topics.refresh()
             except StoreAwayError as error:
@@ -436,7 +438,7 @@ class SqlStore:
 
 
 class _Committing:
-    """Notes which offsets a commit writes: the new ones, or, while its outcome is not known, the old or the new ones."""
+    """Notes which offsets a commit writes: the new ones, or, while its outcome is unknown, the old or the new ones."""
 
     def __init__(self, expected: dict[TopicPartition, set[int | None]], offsets: GroupOffsets) -> None:
         self._expected = expected
@@ -470,5 +472,3 @@ def _one_database(refs: Iterable[PartitionRef], wanted: str | None) -> str:
             + "; nothing was stored"
         )
     return next(iter(databases), DEFAULT_DATABASE)
-
-

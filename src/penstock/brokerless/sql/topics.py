@@ -93,4 +93,6 @@ def _check_shared(topic: str, image: MetadataImage) -> None:
     found = image.topics[topic]
     base = found if found.view_of is None else image.topics.get(found.view_of)
     if base is not None and not base.is_shared:
-        raise TopicError(f"topic {topic} is not in the database: a broker stores it in files, and only brokers serve it")
+        raise TopicError(
+            f"topic {topic} is not in the database: a broker stores it in files, and only brokers serve it"
+        )

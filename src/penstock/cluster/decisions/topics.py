@@ -168,9 +168,7 @@ def add_partitions(draft: MetadataDraft, request: MorePartitions, rules: TopicRu
     factor = topic.replication_factor
     epoch = shared_storage.first_epoch(topic) if topic.is_shared else 0
     if request.assignments is None and topic.is_shared:
-        placed = shared_storage.place(
-            draft, topic, request.count - before, epoch, needs_leader=rules.needs_leader
-        )
+        placed = shared_storage.place(draft, topic, request.count - before, epoch, needs_leader=rules.needs_leader)
     elif request.assignments is None:
         placed = _place(draft, before, request.count - before, factor)
     else:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
 from itertools import chain
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from typing import Any
 
 from penstock.config.database_address import DatabaseAddress
 from penstock.sql.dialects.dialect import (

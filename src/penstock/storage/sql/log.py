@@ -266,7 +266,9 @@ class SqlLog(Log):
             try:
                 async with self.writer.alone:
                     now_ms = self.env.timer.monotonic_ms()
-                    wants_turn = now_ms - self._turn_asked_ms >= _TURN_EVERY_MS and not is_companion(self.topic_partition)
+                    wants_turn = now_ms - self._turn_asked_ms >= _TURN_EVERY_MS and not is_companion(
+                        self.topic_partition
+                    )
                     loading = self._load_with_turn if wants_turn else self._load_as_leader
                     self._adopt(await self.env.run(loading))
                     self._turn_asked_ms = now_ms if wants_turn else self._turn_asked_ms
