@@ -11,6 +11,7 @@ from penstock.brokerless.store import Batch, Sequenced
 from penstock.clock import SystemClock
 from penstock.ids import TopicPartition
 from penstock.sdk.ports import Headers, Outgoing
+from penstock.sdk.timers import TimerQuery
 from support.waiting import until
 
 from .conftest import OpenStore
@@ -117,3 +118,27 @@ def test_messages_wait_in_the_database_while_no_client_is_there(url: str, open_s
     first.close()
     second = open_store(url)
     until(lambda: messages(second) == [b"later"], "it is delivered")
+
+
+def test_messages_that_wait_are_listed_by_any_client(url: str, open_store: OpenStore) -> None:
+    stores = [open_store(url) for _ in range(2)]
+    stores[0].topics.create(TOPIC, 1)
+    send = sender(stores[0])
+    for minutes in (3, 1, 2):
+        headers: Headers = (*due_in(minutes * 60_000), ("penstock-timer-id", b"%d" % minutes))
+        send(b"in %d minutes" % minutes, headers)
+    send(None, (("penstock-cancel", b"2"),))
+    for is_taken_in in (False, True):
+        if is_taken_in:
+            until(lambda: inbox(stores[0]) == [(0,)], "the leader has taken everything in")
+        for store in stores:
+            listed = store.read_timers(TimerQuery(TOPIC))
+            assert [each.value for each in listed] == [b"in 1 minutes", b"in 3 minutes"]
+            assert [each.value for each in store.read_timers(TimerQuery(TOPIC, timer_id="3"))] == [b"in 3 minutes"]
+            assert store.read_timers(TimerQuery(TOPIC, timer_id="2")) == []
+            assert len(store.read_timers(TimerQuery(TOPIC, limit=1))) == 1
+            assert store.read_timers(TimerQuery(TOPIC, until_ms=SystemClock().now_ms())) == []
+
+
+def inbox(store: SqlStore) -> list[tuple[int]]:
+    return store.thread.read("default", lambda connection: connection.execute("SELECT COUNT(*) FROM queue_inbox"))

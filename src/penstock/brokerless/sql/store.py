@@ -16,6 +16,7 @@ from penstock.brokerless.sql.group_tables import DIRECT, OffsetTableMissingError
 from penstock.brokerless.sql.link import Link, LinkThread
 from penstock.brokerless.sql.message_appends import UnpreparedError
 from penstock.brokerless.sql.topics import SqlTopics
+from penstock.brokerless.sql.waiting_messages import waiting_in
 from penstock.brokerless.store import (
     Batch,
     Fence,
@@ -193,7 +194,13 @@ class SqlStore:
         return False
 
     def read_timers(self, query: TimerQuery) -> list[WaitingMessage]:
-        raise StoreRefusedError("waiting messages of a database cannot be listed yet")
+        topic = self._topics.image_of(query.topic)
+        numbers = range(len(topic.partitions)) if query.partition is None else [query.partition]
+        found: list[WaitingMessage] = []
+        for number in numbers:
+            tp = self._ref(TopicPartition(query.topic, number)).topic_partition
+            found += self._thread.call(waiting_in(self._thread.link, tp, topic, query))
+        return sorted(found, key=lambda each: each.due_ms)[: query.limit]
 
     # Groups
 
