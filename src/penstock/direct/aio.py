@@ -28,10 +28,18 @@ class Client(AsyncStoreClient):
         connections: int = CONNECTIONS,
         timeout: Duration = f"{TIMEOUT_MS}ms",
         key_file: str | Path | None = None,
+        offsets: str | None = None,
     ) -> None:
         """Create a client. Arguments and errors are those of `penstock.direct.Client`."""
         super().__init__(
-            partial(SqlStore, address, connections=connections, timeout_ms=duration_ms(timeout), key_file=key_file),
+            partial(
+                SqlStore,
+                address,
+                connections=connections,
+                timeout_ms=duration_ms(timeout),
+                key_file=key_file,
+                offsets=offsets,
+            ),
             client_id=client_id,
             sending=sending,
             hooks=hooks,

@@ -43,6 +43,7 @@ class Client(StoreClient):
         connections: int = CONNECTIONS,
         timeout: Duration = f"{TIMEOUT_MS}ms",
         key_file: str | Path | None = None,
+        offsets: str | None = None,
     ) -> None:
         """Create a client. It connects when it is first used, and makes the tables that are missing.
 
@@ -56,6 +57,8 @@ class Client(StoreClient):
             timeout: How long the database may take for one transaction.
             key_file: The file with the key to the passwords of database groups, if there are any (`penstock dbnode
                 key`). Without it the client uses only the database of its address.
+            offsets: `redis://HOST:PORT/DATABASE` to commit offsets to a Redis, from which they go to the database once
+                a second. If that Redis is lost, about a second of messages is received again.
 
         Raises:
             InvalidInputError: An argument is invalid.
@@ -64,7 +67,9 @@ class Client(StoreClient):
         self._store: SqlStore | None = None
 
         def new_store() -> SqlStore:
-            self._store = SqlStore(address, connections=connections, timeout_ms=duration_ms(timeout), key_file=key_file)
+            self._store = SqlStore(
+                address, connections=connections, timeout_ms=duration_ms(timeout), key_file=key_file, offsets=offsets
+            )
             return self._store
 
         super().__init__(

@@ -15,6 +15,7 @@ from penstock.brokerless.sql.custodian import Custodian
 from penstock.brokerless.sql.group_tables import DIRECT, OffsetTableMissingError
 from penstock.brokerless.sql.link import Link, LinkThread
 from penstock.brokerless.sql.message_appends import UnpreparedError
+from penstock.brokerless.sql.redis_offsets import RedisOffsets
 from penstock.brokerless.sql.topics import SqlTopics
 from penstock.brokerless.sql.waiting_messages import waiting_in
 from penstock.brokerless.store import (
@@ -36,7 +37,7 @@ from penstock.config.database_address import DatabaseAddress
 from penstock.errors import ConfigError
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import InvalidInputError, TopicError
-from penstock.sdk.timers import TimerQuery, WaitingMessage
+from penstock.sdk.timers import TimerQuery, WaitingMessage, select_timers
 from penstock.sql.database import Connection
 from penstock.sql.errors import Contended, Duplicate
 from penstock.sql.migrations import migrate
@@ -67,6 +68,7 @@ class SqlStore:
         connections: int = CONNECTIONS,
         timeout_ms: int = TIMEOUT_MS,
         key_file: str | Path | None = None,
+        offsets: str | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Connects when it is first used. Raises `InvalidInputError` for an address that cannot be read."""
@@ -95,6 +97,7 @@ class SqlStore:
         """What the offset tables say of claims of this process, by group."""
         self._group_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._with_inbox: set[str] = set()
+        self._redis = None if offsets is None else self._opened_redis(offsets)
         self._custodian: Custodian | None = None
         self._thread.on_open(self._prepare)
         self._thread.on_close(self._stop_custodian)
@@ -116,7 +119,15 @@ class SqlStore:
         return self._topics.settings(topic)
 
     def close(self) -> None:
+        if self._redis is not None:
+            self._redis.close()
         self._thread.close()
+
+    def _opened_redis(self, offsets: str) -> RedisOffsets:
+        if not offsets.startswith(("redis://", "rediss://")):
+            self._thread.close()
+            raise InvalidInputError("offsets is the address of a Redis, redis://HOST:PORT/DATABASE, or None")
+        return RedisOffsets(offsets, self.address, self._commit_to_database)
 
     async def _prepare(self, link: Link) -> None:
         for component in (DIRECT, INBOX):
@@ -200,7 +211,7 @@ class SqlStore:
         for number in numbers:
             tp = self._ref(TopicPartition(query.topic, number)).topic_partition
             found += self._thread.call(waiting_in(self._thread.link, tp, topic, query))
-        return sorted(found, key=lambda each: each.due_ms)[: query.limit]
+        return select_timers(sorted(found, key=lambda each: each.due_ms), query)
 
     # Groups
 
@@ -232,21 +243,36 @@ class SqlStore:
             )
             expected = self._expected.setdefault(group, {})
             expected.update({tp: {each.committed} for tp, each in granted.items()})
-            return granted
+        return granted if self._redis is None else self._redis.claimed(group, granted)
 
     def release(self, group: str, member: str, epochs: Mapping[TopicPartition, int]) -> None:
+        self._flush(group)
         with self._group_locks[group]:
             self._change(lambda connection: group_tables.release(connection, group, member, epochs))
             for tp in epochs:
                 self._expected.get(group, {}).pop(tp, None)
 
     def leave(self, group: str, member: str) -> None:
+        self._flush(group)
         self._change(lambda connection: group_tables.leave(connection, group, member))
 
     def committed(self, group: str, asked: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._flush(group)
         return self._with_offset_tables(asked, lambda cn: group_tables.committed(cn, group, asked), is_read=True)
 
     def commit(self, offsets: GroupOffsets) -> None:
+        if self._redis is not None:
+            if self._redis.commit(offsets):
+                return
+            self._redis.forget(offsets, is_superseded=True)
+        self._commit_to_database(offsets)
+
+    def _flush(self, group: str) -> None:
+        """What waits in Redis goes to the database."""
+        if self._redis is not None:
+            self._redis.flush(group)
+
+    def _commit_to_database(self, offsets: GroupOffsets) -> None:
         with self._group_locks[offsets.group], self._committing(offsets) as expected:
             self._with_offset_tables(
                 offsets.positions, lambda connection: group_tables.commit(connection, offsets, expected)
@@ -269,6 +295,7 @@ class SqlStore:
     ) -> Sequence[Sequence[int | None]]:
         if offsets is None:
             return self._append(batches, lambda cn: None if fence is None else group_tables.check_fence(cn, fence))
+        self._flush(offsets.group)
         with self._group_locks[offsets.group], self._committing(offsets) as expected:
 
             def also(connection: Connection) -> None:

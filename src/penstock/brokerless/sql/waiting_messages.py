@@ -22,7 +22,6 @@ from penstock.records.records import headers_of, records_block, walk
 from penstock.sdk.headers import CANCEL, TIMER_ID, text_of
 from penstock.sdk.timers import TimerQuery, WaitingMessage
 from penstock.sql.database import Connection
-from penstock.storage.snapshots import read_entry
 from penstock.storage.sql import inbox_table
 from penstock.storage.sql.engine import SqlEngine
 from penstock.storage.sql.inbox_table import INBOX_PRODUCER_ID, InboxBatch
