@@ -47,6 +47,8 @@ CUSTODIAN = BrokerId((1 << 31) - 1)
 """The broker that a custodian is for the code that it shares with brokers. No broker has this id."""
 CUSTODIAN_LEASE = f"{nodes.LEASES}/custodian"
 _LOOK_S = 0.5
+_COURTESY_LOOKS = 4
+"""Who cannot use all database groups leaves it to others that can, for so long."""
 _BUFFER_BYTES = 16 << 20
 _CACHE_BYTES = 4 << 20
 _LAG_MS = 10_000
@@ -62,6 +64,8 @@ class Custodian:
         self._settings = settings
         self._name = uuid.uuid4().hex
         self._term: _Term | None = None
+        self._free_looks = 0
+        """How often the lease was found free."""
         self._stop = asyncio.Event()
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -132,7 +136,11 @@ class Custodian:
         coordination, value = self._link.coordination, nodes.encode_lease(self._name, self._name)
         found = await coordination.get(CUSTODIAN_LEASE)
         if found is not None:
+            self._free_looks = 0
             return found.value == value
+        self._free_looks += 1
+        if not self._link.has_all_databases and self._free_looks < _COURTESY_LOOKS:
+            return False
         try:
             await coordination.commit(Create(CUSTODIAN_LEASE, value, leased=True))
         except ConflictError:
@@ -206,7 +214,7 @@ class _Term:
 
     async def look(self) -> None:
         """Leads what nobody leads, and does what is due."""
-        orphans = [each for each in self._led_by_others() if each is not None]
+        orphans = self._led_by_others()
         if orphans:
             await self._take(orphans)
         image = self._led(self._link.image)
@@ -229,7 +237,8 @@ class _Term:
             for topic in self._link.image.topics.values()
             if _is_ours(topic)
             for partition in topic.partitions
-            if self._epochs.get(_key(topic, partition)) != partition.leader_epoch or partition.leader != NO_LEADER
+            if self._link.has_database(partition.database)
+            and (self._epochs.get(_key(topic, partition)) != partition.leader_epoch or partition.leader != NO_LEADER)
         ]
 
     async def _take(self, wanted: list[TopicPartition]) -> None:

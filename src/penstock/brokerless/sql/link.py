@@ -109,6 +109,14 @@ class Link:
         await self.coordination.close()
         await self.groups.close()
 
+    def has_database(self, name: str) -> bool:
+        """Whether this client can use a database group: it knows it, and has the key to its passwords."""
+        return any(group.name == name for group in self.groups)
+
+    @property
+    def has_all_databases(self) -> bool:
+        return all(map(self.has_database, self.image.databases))
+
     def config(self, topic: TopicImage) -> TopicConfig:
         """The settings of a topic as a broker without settings of its own sees them."""
         return effective_config(topic, topic_defaults(_TOPIC_DEFAULTS, self.image.settings_of(NO_LEADER)))

@@ -7,8 +7,8 @@ database was given last:
     HASH penstock:offsets:<database>:<group>     <topic>/<partition> -> <epoch>:<offset>:<flushed>
 
 Whoever claims a partition takes the offset of Redis if the database still has what it was given last; otherwise
-somebody has set it there, and the database counts. If Redis is gone, offsets are those of the database: messages are repeated,
-none is lost, because an offset is committed only when everything before it is handled.
+somebody has set it there, and the database counts. If Redis is gone, offsets are those of the database: messages are
+repeated, none is lost, because an offset is committed only when everything before it is handled.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class RedisOffsets:
         self._database = database
         self._write = write
         self._lock = threading.Lock()
-        self._flushing = threading.Lock()
+        self.flushing = threading.Lock()
+        """Held while offsets are written behind: nobody else should write older ones meanwhile."""
         self._dirty: dict[tuple[str, str], GroupOffsets] = {}
         """By group and member: what the database does not have yet."""
         self._problem = OngoingProblem(
@@ -151,7 +152,7 @@ class RedisOffsets:
 
     def flush(self, group: str | None = None) -> None:
         """Write to the database. Raises `StoreAwayError`; what is lost to other members is forgotten."""
-        with self._flushing:
+        with self.flushing:
             with self._lock:
                 waiting = [each for each in self._dirty.values() if group in (None, each.group)]
             for offsets in waiting:

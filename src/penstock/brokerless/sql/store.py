@@ -39,11 +39,11 @@ from penstock.ids import TopicPartition
 from penstock.sdk.errors import InvalidInputError, TopicError
 from penstock.sdk.timers import TimerQuery, WaitingMessage, select_timers
 from penstock.sql.database import Connection
-from penstock.sql.errors import Contended, Duplicate
+from penstock.sql.errors import Contended, Duplicate, SchemaChanged
 from penstock.sql.migrations import migrate
 from penstock.storage.sql import stored_state
 from penstock.storage.sql.inbox_table import INBOX
-from penstock.storage.sql.stored_state import queue_id_of
+from penstock.storage.sql.stored_state import QueueRow, queue_id_of
 
 T = TypeVar("T")
 
@@ -150,7 +150,8 @@ class SqlStore:
             topic = link.image.topics.get(topic_partition.topic)
             if topic is None or topic_partition.partition >= len(topic.partitions):
                 return True
-            return topic.partitions[topic_partition.partition].database not in link.groups.without_writes()
+            database = topic.partitions[topic_partition.partition].database
+            return link.has_database(database) and database not in link.groups.without_writes()
         except StoreAwayError:
             return False
 
@@ -261,11 +262,12 @@ class SqlStore:
         return self._with_offset_tables(asked, lambda cn: group_tables.committed(cn, group, asked), is_read=True)
 
     def commit(self, offsets: GroupOffsets) -> None:
-        if self._redis is not None:
-            if self._redis.commit(offsets):
-                return
-            self._redis.forget(offsets, is_superseded=True)
-        self._commit_to_database(offsets)
+        if self._redis is None:
+            self._commit_to_database(offsets)
+        elif not self._redis.commit(offsets):
+            with self._redis.flushing:
+                self._redis.forget(offsets, is_superseded=True)
+                self._commit_to_database(offsets)
 
     def _flush(self, group: str) -> None:
         """What waits in Redis goes to the database."""
@@ -426,14 +428,22 @@ class SqlStore:
     def _found(self, tp: TopicPartition, topic: TopicImage, queue_id: int, database: str) -> PartitionRef:
         link = self._thread.link
         config = link.config(topic)
-        row = self._thread.read(database, lambda connection: stored_state.find_row(connection, queue_id))
+        row = self._row(database, queue_id)
         if row is None or row.next_id == 1:
             # Nobody has used it yet; whoever made the row may not have come to make the table.
             self._thread.call(_make_tables(link, tp, topic, database))
-            row = self._thread.read(database, lambda connection: stored_state.find_row(connection, queue_id))
+            row = self._row(database, queue_id)
         if row is None:
             raise StoreAwayError(f"the table of {tp} is not there")
         return PartitionRef(tp, queue_id, row.table, database, config)
+
+    def _row(self, database: str, queue_id: int) -> QueueRow | None:
+        try:
+            return self._thread.read(database, lambda connection: stored_state.find_row(connection, queue_id))
+        except StoreAwayError as error:
+            if isinstance(error.__cause__, SchemaChanged):
+                return None  # nobody has used this database yet
+            raise
 
     def _ensure_inbox(self, database: str) -> None:
         if database not in self._with_inbox:
