@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
 from penstock.brokerless.clients import StoreClient
-from penstock.brokerless.sql.handler_transaction import TransactionalHandler, TransactionHandler
+from penstock.brokerless.sql.handler_transaction import TransactionHandler, in_transaction
 from penstock.brokerless.sql.store import CONNECTIONS, TIMEOUT_MS, SqlStore
+from penstock.brokerless.store import StoreAwayError
 from penstock.durations import Duration, duration_ms
-from penstock.sdk.errors import InvalidInputError
+from penstock.sdk.errors import InvalidInputError, TopicError
 from penstock.sdk.hooks.base import Hooks
 from penstock.sdk.receive.subscription_options import SubscriptionOptions
 from penstock.sdk.send.request_reply import REPLY_TOPIC
@@ -80,6 +81,35 @@ class Client(StoreClient):
             reply_topic=reply_topic,
         )
 
+    def create_topic(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> bool:
+        """Create a topic and its tables.
+
+        Sending and subscribing create topics by themselves, with one partition. An outbox does not.
+
+        Args:
+            topic: The name.
+            partitions: How many members of a group can read it at the same time.
+            settings: Topic settings, such as `{"retention.ms": "86400000"}`.
+
+        Returns:
+            False if the topic exists, which leaves it as it is.
+
+        Raises:
+            InvalidInputError: The name, the number or a setting is invalid.
+            TopicError: The topic could not be created.
+        """
+        try:
+            is_new = self._sql.topics.create(topic, partitions, config=settings)
+            self._sql.prepare_topic(topic)
+        except StoreAwayError as error:
+            raise TopicError(f"topic {topic} could not be created: {error}") from error
+        return is_new
+
+    @property
+    def _sql(self) -> SqlStore:
+        assert self._store is not None, "made by the constructor"
+        return self._store
+
     @overload
     def subscribe_in_transaction(
         self, topics: str | Sequence[str], handler: HandlerT, **options: Unpack[SubscriptionOptions]
@@ -124,12 +154,10 @@ class Client(StoreClient):
         for name in ("batch", "dedup", "delivery"):
             if name in options:
                 raise InvalidInputError(f"subscribe_in_transaction does not take {name}: each message is handled once")
-        group = options.get("group")
-        assert self._store is not None
-        store = self._store
+        group = str(options.get("group"))
 
         def register(handler: HandlerT) -> HandlerT:
-            self.subscribe(topics, TransactionalHandler(store, str(group), handler).__call__, **options)
+            self.subscribe(topics, in_transaction(self._sql, group, handler), **options)
             return handler
 
         return register if handler is None else register(handler)

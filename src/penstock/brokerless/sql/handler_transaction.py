@@ -55,7 +55,20 @@ class HandlerTransaction:
 TransactionHandler = Callable[[Message, HandlerTransaction], object]
 
 
-class TransactionalHandler:
+def in_transaction(store: SqlStore, group: str, handler: TransactionHandler) -> Callable[[Message], None]:
+    """A handler of messages that calls another one in a transaction. Log lines name that one."""
+    call = _TransactionalHandler(store, group, handler)
+
+    def handle(message: Message) -> None:
+        call(message)
+
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        if hasattr(handler, name):
+            setattr(handle, name, getattr(handler, name))
+    return handle
+
+
+class _TransactionalHandler:
     """Calls a handler in a transaction, at most once with success for each message."""
 
     def __init__(self, store: SqlStore, group: str, handler: TransactionHandler) -> None:

@@ -54,6 +54,8 @@ _TRIES = 5
 _PAUSE_S = 0.02
 _TURNS = 20
 """How many turns of a leader an append waits for, before it is given back to its producer to try again."""
+_LONGEST_TURN_S = 0.25
+"""After so long it is looked whether it is still the leader's turn."""
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.02, 0.25
 _STUCK_S = 0.05
 
@@ -360,7 +362,7 @@ class SqlStore:
             try:
                 done = self._thread.change(where, work)
             except LeadersTurnError as error:
-                time.sleep(error.remaining_ms / 1000)
+                time.sleep(min(error.remaining_ms / 1000, _LONGEST_TURN_S))
             except QueueMissingError:
                 self._forget(refs)
                 if is_known:
@@ -380,7 +382,7 @@ class SqlStore:
                 self._memory.keep(done.producers)
                 self.notify()
                 return done.offsets
-        raise StoreAwayError("others append to the same partitions all the time; nothing was stored")
+        raise StoreAwayError("others append to the same partitions, or move them; nothing was stored")
 
     def notify(self) -> None:
         """Something was appended by this process: who waits for messages looks at once."""
