@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.sdk.errors import BufferFullError as BufferFullError
     from penstock.sdk.errors import ClientError as ClientError
     from penstock.sdk.errors import ClosedError as ClosedError
+    from penstock.sdk.errors import DecodeError as DecodeError
     from penstock.sdk.errors import FencedError as FencedError
     from penstock.sdk.errors import InvalidInputError as InvalidInputError
     from penstock.sdk.errors import NoReplyError as NoReplyError
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from penstock.sdk.hooks.opentelemetry import OpenTelemetryHooks as OpenTelemetryHooks
     from penstock.sdk.hooks.prometheus import PrometheusHooks as PrometheusHooks
     from penstock.sdk.message import Message as Message
+    from penstock.sdk.payloads.codecs import Codec as Codec
     from penstock.sdk.ports import Outgoing as Outgoing
     from penstock.sdk.ports import Receipt as Receipt
     from penstock.sdk.receive.retries import Retries as Retries
+    from penstock.sdk.receive.subscription import SubscriptionStatus as SubscriptionStatus
     from penstock.sdk.send.sending_options import Drop as Drop
     from penstock.sdk.send.sending_options import Keep as Keep
     from penstock.sdk.send.sending_options import Sending as Sending
@@ -52,6 +55,7 @@ _HOMES = {
         "BufferFullError",
         "ClientError",
         "ClosedError",
+        "DecodeError",
         "FencedError",
         "InvalidInputError",
         "NoReplyError",
@@ -64,9 +68,11 @@ _HOMES = {
     "hooks.base": ("Hooks",),
     "message": ("Message",),
     "hooks.opentelemetry": ("OpenTelemetryHooks",),
+    "payloads.codecs": ("Codec",),
     "ports": ("Outgoing", "Receipt"),
     "hooks.prometheus": ("PrometheusHooks",),
     "receive.retries": ("Retries",),
+    "receive.subscription": ("SubscriptionStatus",),
     "send.sending_options": ("Drop", "Keep", "Sending", "Spill"),
     "send.transactions": ("Transaction",),
     "timers": ("WaitingMessage",),

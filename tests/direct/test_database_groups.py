@@ -79,7 +79,7 @@ def test_delayed_messages_of_another_group_are_delivered(store: SqlStore) -> Non
         delayed = Outgoing(TOPIC, b"later", headers=(("penstock-delay", b"300ms"),))
         store.append(Batch(tp, [delayed], Sequenced(new_producer_id(), 0)))
     for tp in (ZERO, ONE):
-        until(lambda tp=tp: values(store, tp) == [b"later"], "it is delivered")  # type: ignore[misc]
+        until(lambda tp=tp: values(store, tp) == [b"later"], "it is delivered")
 
 
 def test_a_transaction_over_two_groups_is_refused(store: SqlStore) -> None:

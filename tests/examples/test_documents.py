@@ -25,6 +25,7 @@ RUN_HERE = (
     "docs/delay.md",
     "docs/views.md",
     "docs/groups.md",
+    "docs/worker.md",
     "docs/push.md",
     "docs/admin.md",
 )

@@ -62,6 +62,13 @@ IN_ORDER: dict[str, tuple[list[str], list[str]]] = {
         [],
         ["a book is shipped", "a book was ordered before: no order, no parcel", "a lamp is shipped"],
     ),
+    "typed_payloads.py": (
+        [],
+        [
+            "order 7: 2 x tea, 1 x cup, 16.00 EUR",
+            "dead letter: DecodeError: not a valid Order: lines[0].price is missing",
+        ],
+    ),
     "unit_test.py": ([], ["an order was closed after half an hour, in no time"]),
     "unit_test_async.py": ([], ["a book was sold after half an hour and a second attempt, in no time"]),
 }

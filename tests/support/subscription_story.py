@@ -14,6 +14,7 @@ from penstock.sdk.hooks.base import Hooks
 from penstock.sdk.message import Message
 from penstock.sdk.ports import Headers, Outgoing, RebalanceListener, Receipt, Received
 from penstock.sdk.receive.exactly_once import RefusedError
+from penstock.sdk.receive.handler_call import Handler
 from penstock.sdk.receive.handler_runners import Steps, drive
 from penstock.sdk.receive.retries import Retries
 from penstock.sdk.receive.subscription import Subscription
@@ -185,7 +186,7 @@ class Story:
         self.hooks = Watching()
         self.subscription = Subscription(
             validate_options("orders", group="g", **{"retries": EXACT, **options}),
-            handler,
+            Handler(handler, is_batch=options.get("batch") is not None),
             provisioner=self,
             consumer=self.consumer,
             producer=self.producer,

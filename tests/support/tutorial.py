@@ -31,11 +31,12 @@ HTTP = re.compile(r"(?:localhost|127\.0\.0\.1):8092\b")
 ENTER = "source .venv/bin/activate\n"
 RUN_S = 300
 BLOCK = re.compile(
-    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<language>\w*) ?(?P<word>[\w.]*)\n(?P<content>.*?)^```$",
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<language>\w*) ?(?P<word>[\w.:]*)\n(?P<content>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 GROUP = re.compile(r"group=\"([\w.-]+)\"")
 COMMAND = re.compile(r"^(?:penstock|kcat|curl|pip|make|python) ", re.MULTILINE)
+PROGRAM = re.compile(r"^(python|penstock) (?=[^\n]*\n*\Z)", re.MULTILINE)
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
@@ -103,7 +104,7 @@ class Reader:
         content = block.content
         match block.language, block.word:
             case "sh", "terminal":
-                self._start(self._addressed(content))
+                self._start(self._entered + self._addressed(content))
             case "sh", "":
                 self._run(self._addressed(content))
             case "python", ("" | "terminal") as word:
@@ -123,7 +124,7 @@ class Reader:
                 assert self._printed == lines_of(content)
                 self._printed = []
             case "text", name:
-                self._look(self._programs[name], lines_of(content))
+                self._look(self._programs[name], lines_of(self._addressed(content)))
             case other:
                 raise AssertionError(f"nobody knows what to do with a block of {other}")
 
@@ -162,7 +163,7 @@ class Reader:
 
     def _start(self, commands: str) -> None:
         name = commands.split()[-1]
-        if commands.partition("#")[0].strip() == "make run":
+        if commands.removeprefix(ENTER).partition("#")[0].strip() == "make run":
             # The broker is there already, on a port of its own; that `make run` would start one can still be seen.
             shown = subprocess.run(["make", "-n", "run"], cwd=ROOT, capture_output=True, timeout=RUN_S, check=True)
             assert b"penstock serve" in shown.stdout
@@ -170,7 +171,7 @@ class Reader:
         output, errors = self._folder / f"{name}.out", self._folder / f"{name}.err"
         with output.open("wb") as stream, errors.open("wb") as complaints:
             process = subprocess.Popen(
-                dying_with_us(["bash", "-e", "-c", commands.replace(f"python {name}", f"exec python {name}")]),
+                dying_with_us(["bash", "-e", "-c", PROGRAM.sub(r"exec \1 ", commands)]),
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker.background.archive_hold import ArchiveHold
+from penstock.broker.background.certificate_watch import CertificateWatch, reload_certificates
 from penstock.broker.background.log_maintenance import LogMaintenance
 from penstock.broker.background.reader_groups import ReaderGroups
 from penstock.broker.background.retirement import PartitionRetirement
@@ -20,7 +22,6 @@ from penstock.broker.coordinators import Coordinators
 from penstock.broker.handlers.fetch.handler import FetchHandler
 from penstock.broker.handlers.fetch.partition_reads import NO_REPLICA
 from penstock.broker.handlers.produce import ProduceHandler
-from penstock.broker.http import HttpServer
 from penstock.broker.known_brokers import KnownBrokers
 from penstock.broker.leader_endpoints import LeaderEndpoints
 from penstock.broker.metrics.loop_monitor import LoopMonitor
@@ -47,11 +48,13 @@ from penstock.config.broker import Config
 from penstock.config.loader import Loaded
 from penstock.config.topic import SHARED_STORAGE, TopicConfig
 from penstock.delay.delays import Delays
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PeerError
 from penstock.extras import missing_extra
 from penstock.ids import BrokerId
 from penstock.logs import fields
+from penstock.net.http_server import HttpServer
 from penstock.net.listener import Listeners
+from penstock.net.tls import TlsContexts
 from penstock.protocol import apis
 from penstock.replication.damage_repair import DamageRepair
 from penstock.replication.database_moves import DatabaseMoves
@@ -103,6 +106,7 @@ class Broker:
         self.kafka_address = config.listeners()[0].address
         """Where Kafka clients are served: the first listener for them."""
         self.http_address = config.broker.http
+        self._tls: TlsContexts | None = None
 
     async def start(self) -> None:
         """Returns when the broker takes messages; if it cannot start, what was opened is closed again."""
@@ -121,6 +125,7 @@ class Broker:
     async def _start(self) -> None:
         """Each stage opens what it needs, says what has to be closed again, and hands on what the next ones use."""
         monitor = self._monitor_event_loop()
+        self._read_certificates()
         cluster = await self._open_cluster()
         data = await self._open_data(cluster)
         serving = self._assemble_request_handling(cluster, data)
@@ -148,6 +153,24 @@ class Broker:
         self._on_close(monitor.close)
         monitor.start()
         return monitor
+
+    def _read_certificates(self) -> None:
+        if self._config.security.certificate_file is not None:
+            self._tls = TlsContexts(self._config.security)
+            watch = CertificateWatch(self._tls)
+            self._closers.append(watch.close)
+            watch.start()
+
+    def reload(self) -> None:
+        """Reads certificates again; connections that exist go on with those that they began with."""
+        if self._tls is not None:
+            reload_certificates(self._tls, is_forced=True)
+
+    def _peer_tls(self) -> ssl.SSLContext:
+        """What connections to other brokers are made with, if those want them encrypted."""
+        if self._tls is None:
+            raise PeerError("the other broker speaks TLS: set security.certificate_file and security.key_file")
+        return self._tls.client
 
     async def _open_cluster(self) -> ClusterStage:
         """The data folder and the coordination tree, which belong together; this broker is not a member yet."""
@@ -239,7 +262,7 @@ class Broker:
             slices,
         )
         self._on_close(metadata.subscribe(fetch_handler.image_changed))
-        peers = Peers(self._broker_id, lambda: metadata.image)
+        peers = Peers(self._broker_id, lambda: metadata.image, self._peer_tls)
         self._closers.append(peers.close)
         repair = DamageRepair(lambda: replicas, peers.fetch)
         self._closers.append(repair.close)
@@ -286,7 +309,7 @@ class Broker:
 
     def _bind_listeners(self, serving: ServingStage) -> tuple[Listeners, Bound]:
         """Takes the ports, so that one in use is known before the broker joins; nothing is accepted yet."""
-        listeners = Listeners(self._config.listeners(), self._config.limits, serving.dispatcher.handle)
+        listeners = Listeners(self._config.listeners(), self._config.limits, serving.dispatcher.handle, self._tls)
         self._closers.append(listeners.close)
         bound = listeners.bind()
         self.kafka_address = bound[0][1]
@@ -297,7 +320,9 @@ class Broker:
     def _assemble_replica_fetchers(self, cluster: ClusterStage, data: DataStage) -> ReplicaFetchers:
         config, metadata = self._config, cluster.metadata
         bytes_per_second = config.cluster.move_bytes_per_second or None
-        fetchers = ReplicaFetchers(data.replicas, lambda: metadata.image, _fetch_rules(config), bytes_per_second)
+        fetchers = ReplicaFetchers(
+            data.replicas, lambda: metadata.image, _fetch_rules(config), bytes_per_second, self._peer_tls
+        )
         self._closers.append(fetchers.close)
         self._on_close(metadata.subscribe(fetchers.image_changed))
         return fetchers
@@ -549,7 +574,9 @@ def _fetch_rules(config: Config) -> FetchRules:
 
 def _registration(broker_id: BrokerId, bound: Bound, rack: str | None) -> BrokerInfo:
     """What a broker with these listeners registers."""
-    endpoints = tuple(ListenerEndpoint(settings.name, *settings.endpoint(address)) for settings, address in bound)
+    endpoints = tuple(
+        ListenerEndpoint(settings.name, *settings.endpoint(address), settings.protocol) for settings, address in bound
+    )
     inter_broker = next((settings.name for settings, _ in bound if settings.is_inter_broker), None)
     return BrokerInfo(
         broker_id,

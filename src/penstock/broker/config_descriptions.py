@@ -182,7 +182,7 @@ def _start_values(config: Config, image: MetadataImage, broker: BrokerId) -> dic
     if broker in image.brokers:
         # What others are told in fact, with the port that was free when 0 was asked for.
         endpoints = image.brokers[broker].endpoints
-        values["broker.advertised"] = ",".join(f"{name}://{Address(host, port)}" for name, host, port in endpoints)
+        values["broker.advertised"] = ",".join(f"{name}://{Address(host, port)}" for name, host, port, _ in endpoints)
     return values
 
 

@@ -6,10 +6,11 @@ There are a few connections to each broker, opened when they are needed.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any
 
-from penstock.cluster.metadata import MetadataImage
+from penstock.cluster.metadata import ListenerEndpoint, MetadataImage
 from penstock.errors import PeerError
 from penstock.ids import BrokerId, broker_client_id
 from penstock.net.peer import Peer
@@ -39,8 +40,10 @@ class _Lines:
 
 
 class Peers:
-    def __init__(self, me: BrokerId, image: Callable[[], MetadataImage]) -> None:
+    def __init__(self, me: BrokerId, image: Callable[[], MetadataImage], tls: Callable[[], ssl.SSLContext]) -> None:
+        """`tls` gives what encrypted connections to other brokers are made with."""
         self._me = me
+        self._tls = tls
         self._image = image
         self._lines: dict[tuple[str, int, int], _Lines] = {}
 
@@ -78,7 +81,7 @@ class Peers:
         endpoint = info.inter_broker_endpoint
         lines = self._lines.setdefault((endpoint.host, endpoint.port, api.key), _Lines())
         async with lines.free:
-            peer = lines.idle.pop() if lines.idle else self._connect(endpoint.host, endpoint.port)
+            peer = lines.idle.pop() if lines.idle else self._connect(endpoint)
             try:
                 # A request runs outside any task until it first waits, and a call has to be in one.
                 body = await peer.start_call(api.key, version, request, is_flexible=version >= api.flexible_from)
@@ -94,5 +97,12 @@ class Peers:
             for peer in found.idle:
                 await peer.close()
 
-    def _connect(self, host: str, port: int) -> Peer:
-        return Peer(host, port, broker_client_id(self._me), max_answer_bytes=_MAX_ANSWER_BYTES, timeout_s=_TIMEOUT_S)
+    def _connect(self, endpoint: ListenerEndpoint) -> Peer:
+        return Peer(
+            endpoint.host,
+            endpoint.port,
+            broker_client_id(self._me),
+            max_answer_bytes=_MAX_ANSWER_BYTES,
+            timeout_s=_TIMEOUT_S,
+            tls=self._tls if endpoint.protocol.has_tls else None,
+        )

@@ -36,6 +36,7 @@ async def _run(loaded: Loaded, on_ready: Callable[[str, str], None], service_man
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _tell, stop, number.name)
     broker = Broker(loaded, on_loop_turn=service_manager.alive)
+    loop.add_signal_handler(signal.SIGHUP, broker.reload)
     with freezing():
         is_started = await _is_started(broker, stop)
     if not is_started:

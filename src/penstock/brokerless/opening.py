@@ -14,6 +14,7 @@ from penstock.brokerless.store import QueueStore
 from penstock.sdk import aio_client, client
 from penstock.sdk.errors import InvalidInputError
 from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.payloads.codecs import Codec
 from penstock.sdk.send.sending_options import Sending
 
 
@@ -28,6 +29,8 @@ class OpenOptions(TypedDict, total=False):
     """Objects that observe messages."""
     reply_topic: str
     """The topic for replies to requests of this client."""
+    codecs: Sequence[Codec]
+    """Codecs of typed payloads; the first one is the default."""
 
 
 def open(address: str, **options: Unpack[OpenOptions]) -> client.Client:
@@ -39,7 +42,7 @@ def open(address: str, **options: Unpack[OpenOptions]) -> client.Client:
         address: `kafka://HOST:PORT` (brokers of Penstock or Kafka), `mysql://…`, `postgresql://…` or `sqlite:///FILE`
             (a database, see `penstock.direct.Client`), `memory://` (this process) or `memory://NAME` (shared by all
             clients of this process that use the name).
-        **options: See `OpenOptions`: `client_id`, `sending`, `hooks`, `reply_topic`.
+        **options: See `OpenOptions`: `client_id`, `sending`, `hooks`, `reply_topic`, `codecs`.
 
     Returns:
         A client with the interface of `penstock.Client`.
@@ -57,7 +60,7 @@ def open(address: str, **options: Unpack[OpenOptions]) -> client.Client:
     if parsed.form == "kafka":
         parsed.check_options()
         return client.Client(parsed.location, **options)
-    return StoreClient(store_opener(parsed), **options)
+    return StoreClient(store_opener(parsed), address=parsed.shown, **options)
 
 
 def open_async(address: str, **options: Unpack[OpenOptions]) -> aio_client.Client:
@@ -66,7 +69,7 @@ def open_async(address: str, **options: Unpack[OpenOptions]) -> aio_client.Clien
     if parsed.form == "kafka":
         parsed.check_options()
         return aio_client.Client(parsed.location, **options)
-    return AsyncStoreClient(store_opener(parsed), **options)
+    return AsyncStoreClient(store_opener(parsed), address=parsed.shown, **options)
 
 
 def store_opener(address: QueueAddress) -> Callable[[], QueueStore]:

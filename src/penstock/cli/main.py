@@ -32,6 +32,7 @@ COMMANDS = {
     "timer": "penstock.cli.timer:app",
     "deadletter": "penstock.cli.deadletter:app",
     "push": "penstock.cli.push:push",
+    "worker": "penstock.cli.worker.command:worker",
     "pipeline": "penstock.cli.pipeline.commands:app",
     "config": "penstock.cli.config:app",
     "dump": "penstock.cli.dump:dump",

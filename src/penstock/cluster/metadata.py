@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from penstock.config.address import Address
+from penstock.config.listeners import PLAINTEXT
+from penstock.config.security import SecurityProtocol
 from penstock.config.topic import SHARED_STORAGE, STORAGE_SETTING
 from penstock.config.view import VIEW_OF_SETTING
 from penstock.ids import BrokerId, TopicId
@@ -39,6 +41,7 @@ class ListenerEndpoint(NamedTuple):
     listener: str
     host: str
     port: int
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +77,18 @@ class BrokerInfo:
         """Where others reach it through the listener of this name; None if it has none."""
         if not self.endpoints:
             return Address(self.host, self.port)
-        for name, host, port in self.endpoints:
+        for name, host, port, _ in self.endpoints:
             if name == listener:
                 return Address(host, port)
         return None
 
     @property
-    def inter_broker_endpoint(self) -> Address:
-        """Where other brokers reach it."""
-        found = None if self.inter_broker_listener is None else self.endpoint(self.inter_broker_listener)
-        return found or Address(self.host, self.port)
+    def inter_broker_endpoint(self) -> ListenerEndpoint:
+        """Where, and how, other brokers reach it."""
+        for endpoint in self.endpoints:
+            if endpoint.listener == self.inter_broker_listener:
+                return endpoint
+        return ListenerEndpoint(PLAINTEXT, self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)

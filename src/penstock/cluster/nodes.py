@@ -3,7 +3,8 @@
     /cluster                  {"cluster_id": "…"}
     /controller               {"broker": 1, "epoch": 3}      who was elected last
     /brokers/<id>             {"alive": true, "epoch": 5, "host": "…", "port": 9092, "rack": null}
-                              and "endpoints": [{"listener": "PLAINTEXT", "host": "…", "port": 9092}, …],
+                              and "endpoints": [{"listener": "PLAINTEXT", "host": "…", "port": 9092}, …] (with
+                              "protocol" unless that is PLAINTEXT),
                               in a cluster: "inter_broker_listener": "INTER_BROKER",
                               of a broker that reaches the shared storage: "shared_storage": true,
                               if it has the key to passwords of database groups, its fingerprint: "database_key": "…",
@@ -46,6 +47,7 @@ from penstock.cluster.metadata import (
     PartitionImage,
     TopicImage,
 )
+from penstock.config.security import SecurityProtocol
 from penstock.errors import CoordinationError
 from penstock.ids import BrokerId, TopicId
 
@@ -169,9 +171,7 @@ def encode_broker(broker: BrokerInfo) -> bytes:
     if broker.away_since_ms is not None:
         fields["away_since_ms"] = broker.away_since_ms
     if broker.endpoints:
-        fields["endpoints"] = [
-            {"listener": listener, "host": host, "port": port} for listener, host, port in broker.endpoints
-        ]
+        fields["endpoints"] = [_encoded_endpoint(endpoint) for endpoint in broker.endpoints]
     if broker.inter_broker_listener is not None:
         fields["inter_broker_listener"] = broker.inter_broker_listener
     if broker.has_shared_storage:
@@ -179,6 +179,18 @@ def encode_broker(broker: BrokerInfo) -> bytes:
     if broker.database_key:
         fields["database_key"] = broker.database_key
     return _encode(fields)
+
+
+def _encoded_endpoint(endpoint: ListenerEndpoint) -> dict[str, Any]:
+    fields: dict[str, Any] = {"listener": endpoint.listener, "host": endpoint.host, "port": endpoint.port}
+    if endpoint.protocol is not SecurityProtocol.PLAINTEXT:
+        fields["protocol"] = endpoint.protocol.value
+    return fields
+
+
+def _decoded_endpoint(fields: dict[str, Any]) -> ListenerEndpoint:
+    protocol = SecurityProtocol(fields.get("protocol", SecurityProtocol.PLAINTEXT.value))
+    return ListenerEndpoint(_text(fields["listener"]), _text(fields["host"]), _number(fields["port"]), protocol)
 
 
 def decode_broker(broker: BrokerId, value: bytes) -> BrokerInfo:
@@ -193,10 +205,7 @@ def decode_broker(broker: BrokerId, value: bytes) -> BrokerInfo:
             bool(fields.get("alive", True)),
             _number(fields.get("epoch", 0)),
             None if away_since_ms is None else _number(away_since_ms),
-            tuple(
-                ListenerEndpoint(_text(each["listener"]), _text(each["host"]), _number(each["port"]))
-                for each in fields.get("endpoints", ())
-            ),
+            tuple(map(_decoded_endpoint, fields.get("endpoints", ()))),
             None if inter_broker is None else _text(inter_broker),
             bool(fields.get("shared_storage", False)),
             _text(fields.get("database_key", "")),

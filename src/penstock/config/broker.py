@@ -26,6 +26,7 @@ from penstock.config.listeners import (
     parse_listener_name,
     resolve_listeners,
 )
+from penstock.config.security import SecuritySettings
 from penstock.config.setting import INT_MAX, Kind, Setting, meaning
 from penstock.config.sql import SqlSettings
 
@@ -348,15 +349,22 @@ class Config:
     transactions: TransactionSettings = TransactionSettings()
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     sql: SqlSettings = field(default_factory=SqlSettings)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
     topic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     logging: LoggingSettings = LoggingSettings()
 
     def listeners(self) -> tuple[ListenerSettings, ...]:
         """All listeners that the broker opens; raises ConfigError if the settings contradict each other."""
         broker = self.broker
-        return resolve_listeners(
-            broker.listen, broker.advertised, broker.inter_broker_listener, in_cluster=self.in_cluster
+        listeners = resolve_listeners(
+            broker.listen,
+            broker.advertised,
+            broker.inter_broker_listener,
+            self.security.protocols,
+            in_cluster=self.in_cluster,
         )
+        self.security.check(tuple(each.name for each in listeners))
+        return listeners
 
     @property
     def in_cluster(self) -> bool:
@@ -372,6 +380,7 @@ Section = (
     | TransactionSettings
     | ClusterSettings
     | SqlSettings
+    | SecuritySettings
     | LoggingSettings
 )
 
@@ -384,6 +393,7 @@ SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
         "transactions": TransactionSettings,
         "cluster": ClusterSettings,
         "sql": SqlSettings,
+        "security": SecuritySettings,
         "logging": LoggingSettings,
     }
 )

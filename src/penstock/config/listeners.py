@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from penstock.config.address import Address, is_wildcard, parse_address, parse_public_address
+from penstock.config.security import NO_PROTOCOLS, ListenerProtocols, SecurityProtocol
 from penstock.errors import ConfigError
 
 PLAINTEXT = "PLAINTEXT"
@@ -59,6 +60,7 @@ class ListenerSettings:
     advertised: Address | None
     """What others are told to connect to; None for what it binds. Port 0 stands for the port that it binds."""
     is_inter_broker: bool
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
     def __str__(self) -> str:
         return str(NamedAddresses([NamedAddress(self.name, self.address)]))
@@ -86,7 +88,12 @@ def parse_listener_name(text: str) -> str:
 
 
 def resolve_listeners(
-    listen: NamedAddresses, advertised: NamedAddresses | None, inter_broker: str, *, in_cluster: bool
+    listen: NamedAddresses,
+    advertised: NamedAddresses | None,
+    inter_broker: str,
+    protocols: ListenerProtocols = NO_PROTOCOLS,
+    *,
+    in_cluster: bool,
 ) -> tuple[ListenerSettings, ...]:
     """All listeners that a broker with these settings opens; raises ConfigError if they contradict each other."""
     told = advertised or NamedAddresses()
@@ -108,7 +115,11 @@ def resolve_listeners(
             )
     opened = [
         ListenerSettings(
-            name=name, address=address, advertised=endpoints.get(name), is_inter_broker=name == inter_broker
+            name=name,
+            address=address,
+            advertised=endpoints.get(name),
+            is_inter_broker=name == inter_broker,
+            protocol=protocols.of(name),
         )
         for name, address in listen
     ]
@@ -119,7 +130,7 @@ def resolve_listeners(
                 f"only {', '.join(names)}"
             )
         if in_cluster:
-            opened.append(_inter_broker_listener_beside(opened[0]))
+            opened.append(_inter_broker_listener_beside(opened[0], protocols.of(INTER_BROKER)))
     elif len(names) == 1:
         raise ConfigError(
             f"broker.listen = '{listen}' has the inter-broker listener alone: add a listener for clients, "
@@ -129,11 +140,13 @@ def resolve_listeners(
     return tuple(sorted(opened, key=lambda each: each.is_inter_broker))
 
 
-def _inter_broker_listener_beside(first: ListenerSettings) -> ListenerSettings:
+def _inter_broker_listener_beside(first: ListenerSettings, protocol: SecurityProtocol) -> ListenerSettings:
     """The inter-broker listener of a broker that was given none: on the same host, on a port that is free."""
     host = first.address.host
     told = Address(first.advertised.host, 0) if is_wildcard(first.address) and first.advertised is not None else None
-    return ListenerSettings(name=INTER_BROKER, address=Address(host, 0), advertised=told, is_inter_broker=True)
+    return ListenerSettings(
+        name=INTER_BROKER, address=Address(host, 0), advertised=told, is_inter_broker=True, protocol=protocol
+    )
 
 
 def _parse(text: str, parse_one: Callable[[str], Address]) -> NamedAddresses:

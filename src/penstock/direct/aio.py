@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from penstock.brokerless.address import QueueAddress
 from penstock.brokerless.clients import AsyncStoreClient
 from penstock.brokerless.sql.store import CONNECTIONS, TIMEOUT_MS, SqlStore
 from penstock.durations import Duration, duration_ms
 from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.payloads.codecs import Codec
 from penstock.sdk.send.request_reply import REPLY_TOPIC
 from penstock.sdk.send.sending_options import Sending
 
@@ -25,6 +27,7 @@ class Client(AsyncStoreClient):
         sending: Sending | None = None,
         hooks: Sequence[Hooks] = (),
         reply_topic: str = REPLY_TOPIC,
+        codecs: Sequence[Codec] = (),
         connections: int = CONNECTIONS,
         timeout: Duration = f"{TIMEOUT_MS}ms",
         key_file: str | Path | None = None,
@@ -40,8 +43,10 @@ class Client(AsyncStoreClient):
                 key_file=key_file,
                 offsets=offsets,
             ),
+            address=QueueAddress.parse(address).shown,
             client_id=client_id,
             sending=sending,
             hooks=hooks,
             reply_topic=reply_topic,
+            codecs=codecs,
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
+from penstock.brokerless.address import QueueAddress
 from penstock.brokerless.clients import StoreClient
 from penstock.brokerless.sql.handler_transaction import TransactionHandler, in_transaction
 from penstock.brokerless.sql.store import CONNECTIONS, TIMEOUT_MS, SqlStore
@@ -13,6 +14,7 @@ from penstock.brokerless.store import StoreAwayError
 from penstock.durations import Duration, duration_ms
 from penstock.sdk.errors import InvalidInputError, TopicError
 from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.payloads.codecs import Codec
 from penstock.sdk.receive.subscription_options import SubscriptionOptions
 from penstock.sdk.send.request_reply import REPLY_TOPIC
 from penstock.sdk.send.sending_options import Sending
@@ -41,6 +43,7 @@ class Client(StoreClient):
         sending: Sending | None = None,
         hooks: Sequence[Hooks] = (),
         reply_topic: str = REPLY_TOPIC,
+        codecs: Sequence[Codec] = (),
         connections: int = CONNECTIONS,
         timeout: Duration = f"{TIMEOUT_MS}ms",
         key_file: str | Path | None = None,
@@ -54,6 +57,7 @@ class Client(StoreClient):
             sending: Delivery guarantee, batching, and what to do while the database is unreachable.
             hooks: Objects that observe messages, such as `PrometheusHooks()`.
             reply_topic: The topic for replies to requests of this client. The first request creates it.
+            codecs: Formats for typed payloads beside JSON.
             connections: How many connections the client opens at most, to each database server.
             timeout: How long the database may take for one transaction.
             key_file: The file with the key to the passwords of database groups, if there are any (`penstock dbnode
@@ -75,10 +79,12 @@ class Client(StoreClient):
 
         super().__init__(
             new_store,
+            address=QueueAddress.parse(address).shown,
             client_id=client_id,
             sending=sending,
             hooks=hooks,
             reply_topic=reply_topic,
+            codecs=codecs,
         )
 
     def create_topic(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> bool:

@@ -18,7 +18,7 @@ from penstock.cluster.metadata import DEFAULT_DATABASE
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import InvalidInputError, SendError, TopicError
 from penstock.sdk.ports import Outgoing, Receipt
-from penstock.sdk.send.outgoing_message import Payload, SendOptions, compose
+from penstock.sdk.send.outgoing_message import SendOptions, Value, compose
 from penstock.sql.borrowed import BorrowedConnection, NotBorrowableError
 from penstock.sql.errors import Contended, DatabaseError, SchemaChanged, Unreachable
 from penstock.storage.sql import stored_state
@@ -44,7 +44,7 @@ class Outbox:
         self._topics: dict[str, Mapping[int, PartitionRef | None]] = {}
         self._collected: list[Outgoing] | None = None
 
-    def send(self, topic: str, value: Payload, **options: Unpack[SendOptions]) -> Receipt | None:
+    def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> Receipt | None:
         """Send a message in the application's transaction: it is visible if and only if that commits.
 
         From then to the commit nobody else can append to the partition, so send late in the transaction.

@@ -1,1 +1,1 @@
-"""The only room with sockets: listeners, connections, frames, transport, and connections to other brokers."""
+"""The only room with sockets: listeners, connections, frames, transport, peers, and HTTP for monitoring."""

@@ -28,7 +28,7 @@ from penstock.net import eager
 from penstock.net.buffers import Allowance
 from penstock.net.caller import Caller
 from penstock.net.frames import FrameBuffer
-from penstock.net.transport import SocketTransport
+from penstock.net.transport import Transport
 from penstock.parts import Part
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Connection:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        transport: SocketTransport,
+        transport: Transport,
         caller: Caller,
         handler: Handler,
         allowance: Allowance,
@@ -78,7 +78,7 @@ class Connection:
         self._is_ended = False
         """The peer sends nothing more."""
         self._is_closed = False
-        self._last_heard = now()
+        self._last_heard = self._opened = now()
         self._resume_reading()
 
     @property
@@ -110,6 +110,10 @@ class Connection:
         """Called now and then: closes a connection that is silent, frees memory that is not used."""
         if self._last_heard < idle_before and self._task is None:
             self.close()
+        elif not self._transport.is_established:
+            if self._opened < stalled_before:
+                logger.info("connection closed: no TLS handshake", extra=fields(host=self.host))
+                self.close()
         elif self._frames.is_waiting:
             return  # it is us who keep this one waiting
         elif not self._frames.is_empty and self.is_idle and self._last_heard < stalled_before:
@@ -123,6 +127,9 @@ class Connection:
         frames = self._frames
         count = frames.receive(self._receive_into)
         if count is None:
+            if self._transport.wants_write and not self._is_writing:
+                self._is_writing = True
+                self._loop.add_writer(self._fd, self._on_writable)
             return
         if count == 0:
             self._end_reading()
@@ -134,7 +141,14 @@ class Connection:
             # It has to wait for an answer: reading into no room would look like the peer's end.
             self._pause_reading()
 
+    def _read_buffered(self) -> None:
+        if self._is_reading:
+            self._on_readable()
+
     def _end_reading(self) -> None:
+        if not self._transport.is_established and self._transport.failure is not None:
+            reason = self._transport.failure
+            logger.info("connection closed: TLS handshake failed", extra=fields(host=self.host, reason=reason))
         self._is_ended = True
         self._pause_reading()
         is_busy = self._caller.is_producing if self._task is not None else self._is_resting or self._is_writing
@@ -204,6 +218,8 @@ class Connection:
         """Nothing is being handled: sees to it that the rest of the next frame can arrive."""
         if self._frames.make_room():
             self._resume_reading()
+            if self._transport.has_buffered:
+                self._loop.call_soon(self._read_buffered)
         else:
             self._pause_reading()
 
@@ -240,10 +256,11 @@ class Connection:
             logger.debug("connection lost", extra=fields(host=self.host, error=str(error)))
             self.close()
             return
-        if self._unsent and not self._is_writing:
+        is_unfinished = bool(self._unsent) or self._transport.wants_write
+        if is_unfinished and not self._is_writing:
             self._is_writing = True
             self._loop.add_writer(self._fd, self._on_writable)
-        elif not self._unsent and self._is_writing:
+        elif not is_unfinished and self._is_writing:
             self._is_writing = False
             self._loop.remove_writer(self._fd)
 

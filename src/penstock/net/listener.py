@@ -16,6 +16,7 @@ from penstock.logs import fields
 from penstock.net.buffers import Allowance
 from penstock.net.caller import Caller
 from penstock.net.connection import Connection, Handler
+from penstock.net.tls import TlsContexts, TlsTransport
 from penstock.net.transport import SocketTransport
 
 logger = logging.getLogger(__name__)
@@ -32,8 +33,16 @@ _DRAIN_S = 2.0
 class Listener:
     """One listening socket and its connections."""
 
-    def __init__(self, settings: ListenerSettings, limits: Limits, allowance: Allowance, handler: Handler) -> None:
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        limits: Limits,
+        allowance: Allowance,
+        handler: Handler,
+        tls: TlsContexts | None,
+    ) -> None:
         self.settings = settings
+        self._tls = tls if settings.protocol.has_tls else None
         self._limits = limits
         self._handler = handler
         self._allowance = allowance
@@ -114,11 +123,12 @@ class Listener:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._by_host[host] += 1
+        caller = Caller(host, self.settings.name, is_inter_broker=self.settings.is_inter_broker)
         self._connections.add(
             Connection(
                 self._loop,
-                SocketTransport(sock),
-                Caller(host, self.settings.name, is_inter_broker=self.settings.is_inter_broker),
+                SocketTransport(sock) if self._tls is None else TlsTransport(sock, self._tls.server),
+                caller,
                 self._handler,
                 self._allowance,
                 self._limits.frame_bytes,
@@ -149,9 +159,16 @@ class Listeners:
     requests is one for all.
     """
 
-    def __init__(self, settings: Sequence[ListenerSettings], limits: Limits, handler: Handler) -> None:
+    def __init__(
+        self,
+        settings: Sequence[ListenerSettings],
+        limits: Limits,
+        handler: Handler,
+        tls: TlsContexts | None = None,
+    ) -> None:
+        """`tls` is needed if a listener encrypts."""
         self._allowance = Allowance(limits.in_flight_bytes)
-        self._listeners = [Listener(each, limits, self._allowance, handler) for each in settings]
+        self._listeners = [Listener(each, limits, self._allowance, handler, tls) for each in settings]
 
     @property
     def connections(self) -> int:

@@ -8,7 +8,9 @@ fetches.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
+from collections.abc import Callable
 from typing import cast
 
 from penstock.errors import PeerError
@@ -22,12 +24,23 @@ _SIZE_BYTES = 4
 class Peer:
     """One other broker."""
 
-    def __init__(self, host: str, port: int, client_id: str, *, max_answer_bytes: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        *,
+        max_answer_bytes: int,
+        timeout_s: float,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        """`tls` is asked for each connection, if it is encrypted; the other broker is checked by its host name."""
         self._host = host
         self._port = port
         self._client_id = client_id.encode()
         self._max_answer_bytes = max_answer_bytes
         self._timeout_s = timeout_s
+        self._tls = tls
         self._link: _Link | None = None
         self._correlation_id = 0
         self._turn = asyncio.Lock()
@@ -65,7 +78,13 @@ class Peer:
         link = self._link
         if link is None:
             async with asyncio.timeout(self._timeout_s):
-                _, link = await loop.create_connection(lambda: _Link(self._max_answer_bytes), self._host, self._port)
+                _, link = await loop.create_connection(
+                    lambda: _Link(self._max_answer_bytes),
+                    self._host,
+                    self._port,
+                    ssl=None if self._tls is None else self._tls(),
+                    server_hostname=None if self._tls is None else self._host,
+                )
             self._link = link
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         head = _header(api_key, version, correlation_id) + len(self._client_id).to_bytes(2, "big") + self._client_id

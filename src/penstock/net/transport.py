@@ -1,4 +1,5 @@
-"""The socket of a connection: bytes in, parts of responses out. What encrypts a connection takes its place.
+"""The socket of a connection: bytes in, parts of responses out. `tls` takes its place where a listener
+encrypts.
 
 Parts in memory are sent as they are, ranges of files by the kernel from its page cache (sendfile).
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
+from typing import Protocol
 
 from penstock.parts import Part
 
@@ -15,14 +17,48 @@ _SEND_BYTES_A_TURN = 4 << 20
 """So that one fast reader does not keep the others waiting."""
 
 
+class Transport(Protocol):
+    """What a connection needs of its socket."""
+
+    unsent: deque[Part]
+    """Parts that `send` sends, in order; the connection appends them."""
+    is_established: bool
+    """Whether requests can come: nothing has to be agreed on with the client any more."""
+    failure: str | None
+    """Why it was not established."""
+    wants_write: bool
+    """It has to wait until the socket takes bytes before it can receive any."""
+
+    @property
+    def has_buffered(self) -> bool:
+        """Whether there are bytes to receive of which the socket does not tell."""
+        ...
+
+    def fileno(self) -> int: ...
+
+    def receive_into(self, space: memoryview) -> int | None:
+        """How many bytes came: 0 if none will come any more, None if there are none now."""
+        ...
+
+    def send(self) -> None:
+        """Sends until nothing is left, the peer takes no more, or it is the turn of others; OSError if it is gone."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class SocketTransport:
     """A non-blocking TCP socket."""
+
+    is_established = True
+    failure: str | None = None
+    wants_write = False
+    has_buffered = False
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._fd = sock.fileno()
         self.unsent: deque[Part] = deque()
-        """Parts that `send` sends, in order; the connection appends them."""
         self._sent = 0
         """Bytes of the first of them that are gone already."""
 
@@ -30,7 +66,6 @@ class SocketTransport:
         return self._fd
 
     def receive_into(self, space: memoryview) -> int | None:
-        """How many bytes came: 0 if none will come any more, None if there are none now."""
         try:
             return self._sock.recv_into(space)
         except (BlockingIOError, InterruptedError):
@@ -39,7 +74,6 @@ class SocketTransport:
             return 0
 
     def send(self) -> None:
-        """Sends until nothing is left, the peer takes no more, or it is the turn of others; OSError if it is gone."""
         unsent, sock, allowed = self.unsent, self._sock, _SEND_BYTES_A_TURN
         try:
             while unsent and allowed > 0:

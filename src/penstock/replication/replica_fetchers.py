@@ -7,10 +7,10 @@ fetchers together, and no faster from a leader than that leader allows (`config/
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 
-from penstock.cluster.metadata import MetadataImage
-from penstock.config.address import Address
+from penstock.cluster.metadata import ListenerEndpoint, MetadataImage
 from penstock.config.setting import Setting
 from penstock.config.throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, names_replica
 from penstock.ids import BrokerId, TopicPartition, broker_client_id
@@ -36,13 +36,17 @@ class ReplicaFetchers:
         image: Callable[[], MetadataImage],
         rules: FetchRules,
         bytes_per_second: int | None,
+        tls: Callable[[], ssl.SSLContext],
     ) -> None:
-        """`bytes_per_second`: for new replicas, where the cluster's settings say nothing; None for no limit."""
+        """`bytes_per_second`: for new replicas, where the cluster's settings say nothing; None for no limit. `tls`:
+        what encrypted connections to leaders are made with.
+        """
+        self._tls = tls
         self._replicas = replicas
         self._image = image
         self._rules = rules
         self._throttle = Throttle(lambda: self._rate(replicas.broker, FOLLOWER_RATE, bytes_per_second))
-        self._fetchers: dict[tuple[BrokerId, Address], ReplicaFetcher] = {}
+        self._fetchers: dict[tuple[BrokerId, ListenerEndpoint], ReplicaFetcher] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_due = False
         self._is_closed = False
@@ -103,7 +107,7 @@ class ReplicaFetchers:
                 fetcher = self._fetchers[key] = self._new_fetcher(*key)
             fetcher.follow({at: FollowerReplica(partition) for at, partition in partitions.items()})
 
-    def _new_fetcher(self, leader: BrokerId, endpoint: Address) -> ReplicaFetcher:
+    def _new_fetcher(self, leader: BrokerId, endpoint: ListenerEndpoint) -> ReplicaFetcher:
         me = self._replicas.broker
         peer = Peer(
             endpoint.host,
@@ -111,6 +115,7 @@ class ReplicaFetchers:
             broker_client_id(me),
             max_answer_bytes=self._rules.answer_bytes * 2 + (1 << 20),
             timeout_s=self._rules.wait_ms / 1000 + _SLACK_S,
+            tls=self._tls if endpoint.protocol.has_tls else None,
         )
         throttles = (self._throttle, Throttle(lambda: self._rate(leader, LEADER_RATE, None)))
         pace = Pace(is_slowed=self._is_slowed, throttles=throttles)

@@ -13,20 +13,24 @@ from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from penstock.durations import Duration
+from penstock.sdk.backend import Backend
 from penstock.sdk.client_core import GRACE_S, ClientCore
 from penstock.sdk.counters import Counters
 from penstock.sdk.errors import NoReplyError
-from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.hooks.base import HookChain, Hooks, check_hooks
 from penstock.sdk.kafka.backend import KafkaBackend
 from penstock.sdk.message import Message
+from penstock.sdk.payloads.codecs import Codec, Codecs
 from penstock.sdk.ports import Outgoing, Receipt
+from penstock.sdk.receive.handler_call import new_handler
 from penstock.sdk.receive.handler_runners import LoopRunner, Runner
-from penstock.sdk.receive.subscription import CHECK_S, Subscriptions
+from penstock.sdk.receive.subscription import CHECK_S, Subscriptions, SubscriptionStatus
 from penstock.sdk.receive.subscription_options import SubscriptionOptions, ValidatedOptions, validate_options
 from penstock.sdk.send.outgoing_message import (
     HeadersInput,
     Payload,
     SendOptions,
+    Value,
     compose,
     compose_cancel,
     compose_rescheduled,
@@ -37,9 +41,8 @@ from penstock.sdk.send.sending_options import Sending
 from penstock.sdk.send.transactions import Transaction
 from penstock.sdk.signals import SIGNALS
 from penstock.sdk.timers import TimerFilters, WaitingMessage, timer_query
-from penstock.sdk.validation import check_handler
 
-HandlerT = TypeVar("HandlerT", bound=Callable[[Any], Any])
+HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
@@ -65,14 +68,37 @@ class Client:
         hooks: Sequence[Hooks] = (),
         settings: Mapping[str, Any] | None = None,
         reply_topic: str = REPLY_TOPIC,
+        codecs: Sequence[Codec] = (),
     ) -> None:
         """Create a client. The arguments are those of `penstock.Client`."""
-        self._core = ClientCore(
+        self._assemble(
             partial(KafkaBackend, bootstrap, client_id, settings),
-            sender=client_id,
+            address=bootstrap,
+            client_id=client_id,
             sending=sending,
             hooks=hooks,
             reply_topic=reply_topic,
+            codecs=codecs,
+        )
+
+    def _assemble(
+        self,
+        new_backend: Callable[[], Backend],
+        *,
+        address: str,
+        client_id: str | None,
+        sending: Sending | None,
+        hooks: Sequence[Hooks],
+        reply_topic: str,
+        codecs: Sequence[Codec],
+    ) -> None:
+        """What clients of all backends have. `address` is shown to people, so it has no password."""
+        check_hooks(hooks)
+        self._address = address
+        self._hooks = HookChain(hooks)
+        self._codecs = Codecs(codecs)
+        self._core = ClientCore(
+            new_backend, sender=client_id, sending=sending, hooks=(self._hooks,), reply_topic=reply_topic
         )
         self._subscriptions = Subscriptions()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,12 +115,40 @@ class Client:
         """The number of messages sent, failed, dropped and refused since the start, and buffered and spilled now."""
         return self._core.counters
 
-    async def send(self, topic: str, value: Payload, **options: Unpack[SendOptions]) -> Receipt:
+    @property
+    def address(self) -> str:
+        """Where messages go to and come from: the brokers that the client was created with."""
+        return self._address
+
+    @property
+    def subscriptions(self) -> tuple[SubscriptionStatus, ...]:
+        """What was registered with `subscribe`, and how it is doing."""
+        return self._subscriptions.statuses()
+
+    @property
+    def hooks(self) -> tuple[Hooks, ...]:
+        """The objects that observe messages."""
+        return self._hooks.hooks
+
+    def add_hooks(self, *hooks: Hooks) -> None:
+        """Add hooks to those that the client was created with. They observe messages from now on.
+
+        Args:
+            *hooks: Objects such as `PrometheusHooks()`.
+
+        Raises:
+            InvalidInputError: An argument is not an object of `Hooks`.
+        """
+        check_hooks(hooks)
+        self._hooks.add(hooks)
+
+    async def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> Receipt:
         """Send a message and wait until it is durable.
 
         Args:
             topic: The topic to send to.
-            value: The payload: bytes, text (sent as UTF-8) or None.
+            value: The payload: bytes, text (sent as UTF-8) or None; a dataclass or a pydantic model, which a codec
+                encodes.
             **options: See `SendOptions`.
 
         Returns:
@@ -104,9 +158,9 @@ class Client:
             InvalidInputError: An argument is invalid. Nothing was sent.
             SendError: The broker refused the message, or all tries failed.
         """
-        return await self._send(compose(topic, value, **options))
+        return await self._send(compose(topic, value, self._codecs, **options))
 
-    def send_soon(self, topic: str, value: Payload, **options: Unpack[SendOptions]) -> asyncio.Future[Receipt]:
+    def send_soon(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> asyncio.Future[Receipt]:
         """Send a message and return at once. Call it on the event loop.
 
         Returns:
@@ -115,7 +169,7 @@ class Client:
         Raises:
             InvalidInputError: An argument is invalid. Nothing was sent.
         """
-        return asyncio.wrap_future(self._core.send(compose(topic, value, **options)))
+        return asyncio.wrap_future(self._core.send(compose(topic, value, self._codecs, **options)))
 
     async def cancel(
         self, topic: str, timer_id: str, *, key: Payload = None, partition: int | None = None
@@ -132,14 +186,14 @@ class Client:
         outgoing = compose_cancel(topic, timer_id, key=key, partition=partition)
         return await asyncio.gather(*map(self._send, await self._in_thread(self._core.each_partition, outgoing)))
 
-    async def reschedule(self, topic: str, timer_id: str, value: Payload, /, **options: Unpack[SendOptions]) -> Receipt:
+    async def reschedule(self, topic: str, timer_id: str, value: Value, /, **options: Unpack[SendOptions]) -> Receipt:
         """Replace the message that waits under a timer id, or add one if none does. See `penstock.Client.reschedule`.
 
         Raises:
             InvalidInputError: No time is given, or an argument is invalid.
             SendError: The broker refused the message, or all tries failed.
         """
-        return await self._send(compose_rescheduled(topic, timer_id, value, options))
+        return await self._send(compose_rescheduled(topic, timer_id, value, options, self._codecs))
 
     async def timers(self, topic: str, **filters: Unpack[TimerFilters]) -> list[WaitingMessage]:
         """List delayed messages that are not delivered or cancelled, by due time. See `penstock.Client.timers`.
@@ -165,7 +219,7 @@ class Client:
     async def request(
         self,
         topic: str,
-        value: Payload,
+        value: Value,
         *,
         timeout: Duration = 30,  # noqa: ASYNC109 (as in penstock.Client)
         **options: Unpack[SendOptions],
@@ -177,25 +231,25 @@ class Client:
             SendError: The request could not be sent.
         """
         timeout_s = seconds_of("timeout", timeout)
-        outgoing = compose(topic, value, **options)
+        outgoing = compose(topic, value, self._codecs, **options)
         # The first request creates the reply topic and starts to listen, which takes a while.
         name, answer = await self._in_thread(self._core.ask, outgoing, self._core.room_s)
         try:
             async with asyncio.timeout(timeout_s):
-                return Message(await asyncio.wrap_future(answer))
+                return Message(await asyncio.wrap_future(answer), codecs=self._codecs)
         except TimeoutError:
             raise NoReplyError(f"no reply to the request to {topic} within {timeout_s:g} s") from None
         finally:
             self._core.requests.forget(name)
 
-    async def reply(self, token: str, value: Payload, *, headers: HeadersInput | None = None) -> Receipt:
+    async def reply(self, token: str, value: Value, *, headers: HeadersInput | None = None) -> Receipt:
         """Answer the request that a reply token stands for. See `penstock.Client.reply`.
 
         Raises:
             InvalidInputError: The token is malformed.
             SendError: The reply could not be sent.
         """
-        return await self._send(compose_reply(token, value, headers))
+        return await self._send(compose_reply(token, value, headers, self._codecs))
 
     @overload
     def subscribe(
@@ -216,14 +270,17 @@ class Client:
         causes a retry. See `penstock.Client.subscribe` for the arguments.
 
         Raises:
-            InvalidInputError: An option is invalid, or the handler is not a coroutine function with one argument.
+            InvalidInputError: An option is invalid, the handler is not a coroutine function that can be called like
+                that, or messages cannot be decoded to the type of its annotation.
         """
         validated = validate_options(topics, **options)
 
         def register(handler: HandlerT) -> HandlerT:
-            check_handler(handler, is_awaited=True)
+            checked = new_handler(handler, is_awaited=True, is_batch=validated.batch is not None, codecs=self._codecs)
             self._subscriptions.add(
-                lambda: self._core.subscription(validated, handler, self._new_runner(validated), self.reply)
+                validated,
+                checked,
+                lambda: self._core.subscription(validated, checked, self._new_runner(validated), self.reply),
             )
             return handler
 
@@ -273,7 +330,7 @@ class Client:
 
     @asynccontextmanager
     async def _transaction(self, transactional_id: str | None) -> AsyncIterator[Transaction]:
-        transaction = self._core.transactions.transaction(transactional_id)
+        transaction = self._core.transactions.transaction(transactional_id, self._codecs)
         begun = await self._in_thread(transaction.__enter__)
         try:
             yield begun

@@ -9,20 +9,24 @@ from functools import partial
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from penstock.durations import Duration
+from penstock.sdk.backend import Backend
 from penstock.sdk.client_core import GRACE_S, ClientCore
 from penstock.sdk.counters import Counters
 from penstock.sdk.errors import InvalidInputError, NoReplyError, SendError
-from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.hooks.base import HookChain, Hooks, check_hooks
 from penstock.sdk.kafka.backend import KafkaBackend
 from penstock.sdk.message import Message
+from penstock.sdk.payloads.codecs import Codec, Codecs
 from penstock.sdk.ports import Receipt
+from penstock.sdk.receive.handler_call import new_handler
 from penstock.sdk.receive.handler_runners import ThreadRunner
-from penstock.sdk.receive.subscription import CHECK_S, Subscriptions
+from penstock.sdk.receive.subscription import CHECK_S, Subscriptions, SubscriptionStatus
 from penstock.sdk.receive.subscription_options import SubscriptionOptions, validate_options
 from penstock.sdk.send.outgoing_message import (
     HeadersInput,
     Payload,
     SendOptions,
+    Value,
     compose,
     compose_cancel,
     compose_rescheduled,
@@ -33,11 +37,10 @@ from penstock.sdk.send.sending_options import Sending
 from penstock.sdk.send.transactions import Transaction
 from penstock.sdk.signals import stopping
 from penstock.sdk.timers import TimerFilters, WaitingMessage, timer_query
-from penstock.sdk.validation import check_handler
 
 OnResult = Callable[[Receipt | SendError], object]
 """Called with the outcome of one `send_soon`."""
-HandlerT = TypeVar("HandlerT", bound=Callable[[Any], Any])
+HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
 
 class Client:
@@ -62,6 +65,7 @@ class Client:
         hooks: Sequence[Hooks] = (),
         settings: Mapping[str, Any] | None = None,
         reply_topic: str = REPLY_TOPIC,
+        codecs: Sequence[Codec] = (),
     ) -> None:
         """Create a client. It connects when it is first used.
 
@@ -73,17 +77,41 @@ class Client:
             hooks: Objects that observe messages, such as `PrometheusHooks()`.
             settings: librdkafka settings for everything else, such as `security.protocol`.
             reply_topic: The topic for replies to requests of this client. The first request creates it.
+            codecs: Formats for typed payloads beside JSON. The first one encodes what this client sends and decodes
+                messages that do not say how they are encoded.
 
         Raises:
             InvalidInputError: An argument is invalid, or librdkafka rejects a setting.
             SpillError: The folder of `Spill` cannot be used.
         """
-        self._core = ClientCore(
+        self._assemble(
             partial(KafkaBackend, bootstrap, client_id, settings),
-            sender=client_id,
+            address=bootstrap,
+            client_id=client_id,
             sending=sending,
             hooks=hooks,
             reply_topic=reply_topic,
+            codecs=codecs,
+        )
+
+    def _assemble(
+        self,
+        new_backend: Callable[[], Backend],
+        *,
+        address: str,
+        client_id: str | None,
+        sending: Sending | None,
+        hooks: Sequence[Hooks],
+        reply_topic: str,
+        codecs: Sequence[Codec],
+    ) -> None:
+        """What clients of all backends have. `address` is shown to people, so it has no password."""
+        check_hooks(hooks)
+        self._address = address
+        self._hooks = HookChain(hooks)
+        self._codecs = Codecs(codecs)
+        self._core = ClientCore(
+            new_backend, sender=client_id, sending=sending, hooks=(self._hooks,), reply_topic=reply_topic
         )
         self._subscriptions = Subscriptions()
 
@@ -98,14 +126,42 @@ class Client:
         """The number of messages sent, failed, dropped and refused since the start, and buffered and spilled now."""
         return self._core.counters
 
-    def send(self, topic: str, value: Payload, **options: Unpack[SendOptions]) -> Receipt:
+    @property
+    def address(self) -> str:
+        """Where messages go to and come from: the brokers that the client was created with."""
+        return self._address
+
+    @property
+    def subscriptions(self) -> tuple[SubscriptionStatus, ...]:
+        """What was registered with `subscribe`, and how it is doing."""
+        return self._subscriptions.statuses()
+
+    @property
+    def hooks(self) -> tuple[Hooks, ...]:
+        """The objects that observe messages."""
+        return self._hooks.hooks
+
+    def add_hooks(self, *hooks: Hooks) -> None:
+        """Add hooks to those that the client was created with. They observe messages from now on.
+
+        Args:
+            *hooks: Objects such as `PrometheusHooks()`.
+
+        Raises:
+            InvalidInputError: An argument is not an object of `Hooks`.
+        """
+        check_hooks(hooks)
+        self._hooks.add(hooks)
+
+    def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> Receipt:
         """Send a message and wait until it is durable.
 
         Args:
             topic: The topic to send to.
-            value: The payload: bytes, text (sent as UTF-8) or None.
+            value: The payload: bytes, text (sent as UTF-8) or None; a dataclass or a pydantic model, which a codec
+                encodes.
             **options: See `SendOptions`: `key`, `headers`, `partition`, `timestamp`, `delay`, `deliver_at`, `schedule`,
-                `timer_id`, `tags` and `biz_id`.
+                `timer_id`, `tags`, `biz_id` and `codec`.
 
         Returns:
             Where the message is stored. With `Spill`, `is_spilled` says that it is stored on this machine for now.
@@ -116,10 +172,10 @@ class Client:
             SendError: The broker refused the message, or all tries failed.
             ClosedError: The client is closed.
         """
-        return self._core.send(compose(topic, value, **options), self._core.room_s).result()
+        return self._core.send(compose(topic, value, self._codecs, **options), self._core.room_s).result()
 
     def send_soon(
-        self, topic: str, value: Payload, *, on_result: OnResult | None = None, **options: Unpack[SendOptions]
+        self, topic: str, value: Value, *, on_result: OnResult | None = None, **options: Unpack[SendOptions]
     ) -> Future[Receipt]:
         """Send a message and return at once.
 
@@ -139,7 +195,7 @@ class Client:
         """
         if on_result is not None and not callable(on_result):
             raise InvalidInputError(f"on_result must be a function that takes the result, not {on_result!r}")
-        future = self._core.send(compose(topic, value, **options))
+        future = self._core.send(compose(topic, value, self._codecs, **options))
         if on_result is not None:
             future.add_done_callback(lambda done: on_result(_result_of(done)))
         return future
@@ -173,7 +229,7 @@ class Client:
         futures = [self._core.send(each, self._core.room_s) for each in self._core.each_partition(outgoing)]
         return [future.result() for future in futures]
 
-    def reschedule(self, topic: str, timer_id: str, value: Payload, /, **options: Unpack[SendOptions]) -> Receipt:
+    def reschedule(self, topic: str, timer_id: str, value: Value, /, **options: Unpack[SendOptions]) -> Receipt:
         """Replace the message that waits under a timer id, or add one if none does.
 
         The broker stores messages and does not edit them, so you pass the value again.
@@ -192,7 +248,9 @@ class Client:
             InvalidInputError: No time is given, or an argument is invalid.
             SendError: The broker refused the message, or all tries failed.
         """
-        return self._core.send(compose_rescheduled(topic, timer_id, value, options), self._core.room_s).result()
+        return self._core.send(
+            compose_rescheduled(topic, timer_id, value, options, self._codecs), self._core.room_s
+        ).result()
 
     def timers(self, topic: str, **filters: Unpack[TimerFilters]) -> list[WaitingMessage]:
         """List delayed messages that are not delivered or cancelled, by due time.
@@ -234,9 +292,9 @@ class Client:
                 transaction.send("invoices", b"invoice 7")
             ```
         """
-        return self._core.transactions.transaction(transactional_id)
+        return self._core.transactions.transaction(transactional_id, self._codecs)
 
-    def request(self, topic: str, value: Payload, *, timeout: Duration = 30, **options: Unpack[SendOptions]) -> Message:
+    def request(self, topic: str, value: Value, *, timeout: Duration = 30, **options: Unpack[SendOptions]) -> Message:
         """Send a request and wait for its reply.
 
         The handler of the request answers with `message.reply(value)`, or passes `message.reply_token` to another
@@ -257,15 +315,15 @@ class Client:
             TopicError: The reply topic could not be created or read.
         """
         timeout_s = seconds_of("timeout", timeout)
-        name, answer = self._core.ask(compose(topic, value, **options), self._core.room_s)
+        name, answer = self._core.ask(compose(topic, value, self._codecs, **options), self._core.room_s)
         try:
-            return Message(answer.result(timeout_s))
+            return Message(answer.result(timeout_s), codecs=self._codecs)
         except TimeoutError:
             raise NoReplyError(f"no reply to the request to {topic} within {timeout_s:g} s") from None
         finally:
             self._core.requests.forget(name)
 
-    def reply(self, token: str, value: Payload, *, headers: HeadersInput | None = None) -> Receipt:
+    def reply(self, token: str, value: Value, *, headers: HeadersInput | None = None) -> Receipt:
         """Answer the request that a reply token stands for.
 
         Args:
@@ -280,7 +338,7 @@ class Client:
             InvalidInputError: The token is malformed.
             SendError: The reply could not be sent.
         """
-        return self._core.send(compose_reply(token, value, headers), self._core.room_s).result()
+        return self._core.send(compose_reply(token, value, headers, self._codecs), self._core.room_s).result()
 
     @overload
     def subscribe(
@@ -302,7 +360,9 @@ class Client:
 
         Args:
             topics: The name of a topic, or a list of names.
-            handler: A function that takes a `Message` (a list of them with `batch`). Leave it out to use the decorator.
+            handler: A function that takes a `Message`, or what the annotation says: a dataclass or a pydantic model to
+                get the decoded payload, or two parameters to get both (lists with `batch`). Leave it out to use the
+                decorator.
             **options: See `SubscriptionOptions`: `group` (required), `retries`, `deadline`, `concurrency`, `in_flight`,
                 `rate`, `batch`, `ordered`, `dedup`, `tags`, `delivery` and `from_beginning`.
 
@@ -310,23 +370,26 @@ class Client:
             The handler, or a decorator for it.
 
         Raises:
-            InvalidInputError: An option is invalid, or the handler cannot be called with one argument.
+            InvalidInputError: An option is invalid, the handler cannot be called like that, or messages cannot be
+                decoded to the type of its annotation.
 
         Example:
             ```python
             @client.subscribe("orders", group="billing", retries=penstock.Retries(attempts=5))
-            def bill(message: penstock.Message) -> None:
+            def bill(order: Order, message: penstock.Message) -> None:
                 ...
             ```
         """
         validated = validate_options(topics, **options)
 
         def register(handler: HandlerT) -> HandlerT:
-            check_handler(handler, is_awaited=False)
+            checked = new_handler(handler, is_awaited=False, is_batch=validated.batch is not None, codecs=self._codecs)
             self._subscriptions.add(
+                validated,
+                checked,
                 lambda: self._core.subscription(
-                    validated, handler, ThreadRunner(validated.group, validated.concurrency), self.reply
-                )
+                    validated, checked, ThreadRunner(validated.group, validated.concurrency), self.reply
+                ),
             )
             return handler
 

@@ -13,6 +13,10 @@ class InvalidInputError(ClientError, ValueError):
     """An argument is invalid; the text names it. Nothing was sent."""
 
 
+class DecodeError(ClientError, ValueError):
+    """The value of a message is not what its handler, or `Message.decode`, expects."""
+
+
 class ClosedError(ClientError):
     """The client is closed."""
 

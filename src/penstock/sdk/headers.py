@@ -32,6 +32,8 @@ RETRY_TOPIC = "penstock-retry-topic"
 """On a dead letter: the retry topic to resend it to."""
 SETTLED = "penstock-settled"
 """On a state record in a dead-letter topic: what was done with which offset of its partition, such as `resent 42`."""
+CONTENT_TYPE = "penstock-content-type"
+"""The name of the codec that a typed payload was encoded with."""
 REPLY_TO = "penstock-reply-to"
 CORRELATION = "penstock-correlation"
 
@@ -71,6 +73,11 @@ def text_of(headers: Headers, name: str) -> str | None:
     """The value as text; bytes that are not UTF-8 are escaped."""
     value = value_of(headers, name)
     return None if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def values_of(headers: Headers, name: str) -> tuple[bytes | None, ...]:
+    """All values with this name, in order."""
+    return tuple(value for each, value in headers if each == name)
 
 
 def without(headers: Headers, names: Iterable[str]) -> Headers:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Unpack
+from typing import Any, Protocol, TypeVar, Unpack
 
 from penstock.durations import Duration, duration_ms
 from penstock.sdk import headers as names
-from penstock.sdk.errors import BufferFullError, InvalidInputError, SettledError
+from penstock.sdk.errors import BufferFullError, DecodeError, InvalidInputError, SettledError
 from penstock.sdk.headers import Origin
+from penstock.sdk.payloads.codecs import JSON_ONLY, Codecs
+from penstock.sdk.payloads.decoders import cached_payload_type
 from penstock.sdk.ports import Headers, Outgoing, Received
-from penstock.sdk.send.outgoing_message import Payload, SendOptions, compose
+from penstock.sdk.send.outgoing_message import SendOptions, Value, compose
+
+DecodedT = TypeVar("DecodedT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,8 @@ class Rejected:
     """The message becomes a dead letter at once."""
 
     reason: str
+    cause: DecodeError | None = field(default=None, compare=False, repr=False)
+    """Why the message could not be decoded; None if the handler rejected it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ class Misrouted:
 
 HandlerResult = Acknowledged | Failed | Rejected | Misrouted
 
-Reply = Callable[[str, bytes | None], Any]
+Reply = Callable[[str, Value], Any]
 """Answers a request: takes the reply token and the value."""
 
 
@@ -77,11 +83,12 @@ class MessageTransaction:
     The messages become visible if and only if the handled message is acknowledged: one transaction commits both.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, codecs: Codecs = JSON_ONLY) -> None:
+        self._codecs = codecs
         self._kept: list[Outgoing] = []
         self._is_open = True
 
-    def send(self, topic: str, value: Payload, **options: Unpack[SendOptions]) -> None:
+    def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> None:
         """Send a message in the transaction. The arguments are those of `Client.send`.
 
         Raises:
@@ -93,7 +100,7 @@ class MessageTransaction:
             raise SettledError("the message is already settled: its transaction accepts no more messages")
         if len(self._kept) >= MAX_TRANSACTION_MESSAGES:
             raise BufferFullError(f"the transaction is full: the handler has sent {MAX_TRANSACTION_MESSAGES} messages")
-        self._kept.append(compose(topic, value, **options))
+        self._kept.append(compose(topic, value, self._codecs, **options))
 
     def close(self) -> tuple[Outgoing, ...]:
         """Accept no more messages and return those collected."""
@@ -116,7 +123,7 @@ class Message:
         ```
     """
 
-    __slots__ = ("_reply", "_settler", "_transaction", "received")
+    __slots__ = ("_codecs", "_reply", "_settler", "_transaction", "received")
 
     def __init__(
         self,
@@ -124,9 +131,11 @@ class Message:
         settler: Settler | None = None,
         reply: Reply | None = None,
         transaction: MessageTransaction | None = None,
+        codecs: Codecs = JSON_ONLY,
     ) -> None:
         self.received = received
         """The message as it arrived: from a retry topic if it was tried before."""
+        self._codecs = codecs
         self._settler = settler
         self._reply = reply
         self._transaction = transaction
@@ -168,6 +177,47 @@ class Message:
     def headers(self) -> Headers:
         """All headers in order, including those of Penstock."""
         return self.received.headers
+
+    def header(self, name: str) -> str | None:
+        """A header as text; the last one if the name repeats, as Kafka's clients read it.
+
+        Args:
+            name: The name of the header.
+
+        Returns:
+            The text, in which bytes that are not UTF-8 are escaped; None if the header is absent or has no value.
+        """
+        return names.text_of(self.received.headers, name)
+
+    def header_bytes(self, name: str) -> bytes | None:
+        """Like `header`, as bytes."""
+        return names.value_of(self.received.headers, name)
+
+    def header_values(self, name: str) -> tuple[bytes | None, ...]:
+        """All values of a header in order; empty if the header is absent."""
+        return names.values_of(self.received.headers, name)
+
+    def decode(self, kind: type[DecodedT]) -> DecodedT:
+        """Decode the value, as for a handler that is annotated with this type.
+
+        Args:
+            kind: A dataclass or a pydantic model.
+
+        Returns:
+            An object of that type.
+
+        Raises:
+            DecodeError: The value is not such an object, or its codec is not known.
+            InvalidInputError: Messages cannot be decoded to this type.
+
+        Example:
+            ```python
+            price = client.request("prices", PriceRequest("tea")).decode(Price)
+            ```
+        """
+        wanted: Any = kind
+        decoded: DecodedT = self._codecs.decode(cached_payload_type(wanted), self.value, self.headers)
+        return decoded
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -267,14 +317,14 @@ class Message:
             raise InvalidInputError(f"by: {error}") from None
         self._settler_or_raise().extend(by_ms)
 
-    def reply(self, value: bytes | None) -> Any:
+    def reply(self, value: Value) -> Any:
         """Answer a request. Await it in `penstock.aio`.
 
         Args:
-            value: The payload of the reply.
+            value: The payload of the reply: bytes, text, None, a dataclass or a pydantic model.
 
         Raises:
-            InvalidInputError: The message is not a request.
+            InvalidInputError: The message is not a request, or the value cannot be encoded.
             SendError: The reply could not be sent.
         """
         token = self.reply_token

@@ -38,7 +38,7 @@ def check_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def check_handler(handler: Any, *, is_awaited: bool) -> None:
-    """Require a handler that takes one argument, and is a coroutine function if `is_awaited`."""
+    """Require a function, a coroutine function if `is_awaited`; `signature_of` checks what it takes."""
     if not callable(handler):
         raise InvalidInputError(f"{handler!r} is not a handler: pass a function that takes the message")
     name = getattr(handler, "__qualname__", None) or repr(handler)
@@ -57,15 +57,3 @@ def check_handler(handler: Any, *, is_awaited: bool) -> None:
             f"{name} is not a coroutine function (async def): penstock.aio.Client awaits its handlers; "
             "use penstock.Client for plain functions (def)"
         )
-    try:
-        signature = inspect.signature(handler)
-    except (TypeError, ValueError):
-        # Some functions written in C have no signature.
-        return
-    try:
-        signature.bind(object())
-    except TypeError:
-        raise InvalidInputError(
-            f"{name}{signature} cannot be a handler: it must take one argument, the message "
-            "(with batch: the list of messages)"
-        ) from None

@@ -11,7 +11,7 @@ from penstock.sdk.client_core import GRACE_S
 from penstock.sdk.message import Message
 from penstock.sdk.receive.handler_runners import Runner
 from penstock.sdk.receive.subscription_options import ValidatedOptions
-from penstock.sdk.send.outgoing_message import Payload, SendOptions, compose, seconds_of
+from penstock.sdk.send.outgoing_message import SendOptions, Value, compose, seconds_of
 from penstock.testing.async_runner import AsyncStubCore
 from penstock.testing.stub_base import StubBase
 
@@ -54,7 +54,7 @@ class AsyncStubClient(StubBase[AsyncStubCore], Client):
     async def request(
         self,
         topic: str,
-        value: Payload,
+        value: Value,
         *,
         timeout: Duration = 30,  # noqa: ASYNC109 (as in penstock.Client)
         **options: Unpack[SendOptions],
@@ -65,7 +65,8 @@ class AsyncStubClient(StubBase[AsyncStubCore], Client):
             NoReplyError: No handler replied within `timeout`.
         """
         timeout_s = seconds_of("timeout", timeout)
-        return Message(await self._stub.take(self._stub.asking(compose(topic, value, **options), timeout_s)))
+        asked = compose(topic, value, self._codecs, **options)
+        return Message(await self._stub.take(self._stub.asking(asked, timeout_s)), codecs=self._codecs)
 
     async def stop(self, grace: Duration = GRACE_S) -> None:
         """Stop all subscriptions: call no more handlers, wait for running ones, and leave the groups."""

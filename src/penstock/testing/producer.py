@@ -10,11 +10,12 @@ from penstock.brokerless.memory.topics import MemoryTopics
 from penstock.clock import Clock
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import SendError, TransactionError
+from penstock.sdk.payloads.codecs import JSON_ONLY, Codecs
 from penstock.sdk.ports import Outgoing, Receipt
 from penstock.sdk.receive.exactly_once import RefusedError
 from penstock.sdk.send.buffered_producer import promise
 from penstock.sdk.send.observed_producer import SendObserver
-from penstock.sdk.send.outgoing_message import Payload, SendOptions, compose
+from penstock.sdk.send.outgoing_message import SendOptions, Value, compose
 from penstock.testing.groups import MemoryGroups
 
 
@@ -59,14 +60,15 @@ class StubProducer:
 class StubTransaction:
     """Keeps messages until the commit."""
 
-    def __init__(self, producer: StubProducer, observer: SendObserver) -> None:
+    def __init__(self, producer: StubProducer, observer: SendObserver, codecs: Codecs = JSON_ONLY) -> None:
         self._producer = producer
         self._observer = observer
+        self._codecs = codecs
         self._kept: list[tuple[Outgoing, Future[Receipt]]] = []
 
-    def send(self, topic: str, value: Payload, **options: Unpack[SendOptions]) -> None:
+    def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> None:
         """Send a message in the transaction. The arguments are those of `Client.send`."""
-        self.send_soon(compose(topic, value, **options))
+        self.send_soon(compose(topic, value, self._codecs, **options))
 
     def send_soon(self, outgoing: Outgoing) -> Future[Receipt]:
         """The future holds the receipt once the transaction has committed."""

@@ -7,8 +7,9 @@ from typing import Generic, TypeVar, cast
 
 from penstock.clock import ManualClock
 from penstock.sdk.client_core import ClientCore
-from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.hooks.base import HookChain, Hooks, check_hooks
 from penstock.sdk.message import Message
+from penstock.sdk.payloads.codecs import Codec, Codecs
 from penstock.sdk.receive.subscription import Subscriptions
 from penstock.sdk.topic_names import dead_topic
 from penstock.testing.stub_core import HandlerFailure, Raises, StubCore, StubSubscriptions
@@ -28,6 +29,7 @@ class StubBase(Generic[CoreT]):
         hooks: Sequence[Hooks] = (),
         clock: ManualClock | None = None,
         raises: Raises = AssertionError,
+        codecs: Sequence[Codec] = (),
     ) -> None:
         """Create a stub.
 
@@ -38,11 +40,16 @@ class StubBase(Generic[CoreT]):
             raises: Exception types of handlers that propagate out of `run`, `advance` and `request` and so fail the
                 test. All other exceptions cause a retry, as with a cluster, and are listed in `failures`.
                 `raises=Exception` lets every exception fail the test, `raises=()` none.
+            codecs: Formats for typed payloads, as for `penstock.Client`.
 
         Raises:
             InvalidInputError: An argument is invalid.
         """
-        self._stub = self._core_type(partitions, hooks, clock, raises=raises)
+        check_hooks(hooks)
+        self._hooks = HookChain(hooks)
+        self._address = "memory"
+        self._stub = self._core_type(partitions, (self._hooks,), clock, raises=raises)
+        self._codecs = Codecs(codecs)
         self._stub_subscriptions = StubSubscriptions(self._stub)
         # A client uses its core and its subscriptions for everything.
         self._core = cast("ClientCore", self._stub)
@@ -62,7 +69,7 @@ class StubBase(Generic[CoreT]):
         """The messages in a topic, the oldest first, without delayed ones that are not due."""
         self._stub.topics.create(topic)
         found = self._stub.topics.messages(topic)
-        return [Message(each) for each in sorted(found, key=lambda each: each.timestamp_ms or 0)]
+        return [Message(each, codecs=self._codecs) for each in sorted(found, key=lambda each: each.timestamp_ms or 0)]
 
     def pending(self, topic: str) -> list[tuple[int, bytes | None]]:
         """The delayed messages of a topic by due time, as (milliseconds from now, value)."""

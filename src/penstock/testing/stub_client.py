@@ -7,7 +7,7 @@ from typing import Unpack
 from penstock.durations import Duration
 from penstock.sdk.client import Client
 from penstock.sdk.message import Message
-from penstock.sdk.send.outgoing_message import Payload, SendOptions, compose, seconds_of
+from penstock.sdk.send.outgoing_message import SendOptions, Value, compose, seconds_of
 from penstock.testing.stub_base import StubBase
 from penstock.testing.sync_runner import SyncStubCore
 
@@ -46,11 +46,12 @@ class StubClient(StubBase[SyncStubCore], Client):
         """
         self._stub.take(self._stub.passing(seconds_of("by", by)))
 
-    def request(self, topic: str, value: Payload, *, timeout: Duration = 30, **options: Unpack[SendOptions]) -> Message:
+    def request(self, topic: str, value: Value, *, timeout: Duration = 30, **options: Unpack[SendOptions]) -> Message:
         """Send a request, call handlers and move the clock until the reply is there.
 
         Raises:
             NoReplyError: No handler replied within `timeout`.
         """
         timeout_s = seconds_of("timeout", timeout)
-        return Message(self._stub.take(self._stub.asking(compose(topic, value, **options), timeout_s)))
+        asked = compose(topic, value, self._codecs, **options)
+        return Message(self._stub.take(self._stub.asking(asked, timeout_s)), codecs=self._codecs)

@@ -21,10 +21,11 @@ from penstock.sdk.errors import ClosedError, InvalidInputError, NoReplyError
 from penstock.sdk.headers import CORRELATION, REPLY_TO, value_of
 from penstock.sdk.hooks.base import HookChain, Hooks, check_hooks
 from penstock.sdk.message import Message, Reply
+from penstock.sdk.payloads.codecs import JSON_ONLY, Codecs
 from penstock.sdk.ports import Outgoing, Receipt, Received
 from penstock.sdk.receive.handler_call import Handler
 from penstock.sdk.receive.handler_runners import HandlerStoppedError, Runner
-from penstock.sdk.receive.subscription import Subscription
+from penstock.sdk.receive.subscription import Subscription, SubscriptionStatus, status_of
 from penstock.sdk.receive.subscription_options import ValidatedOptions
 from penstock.sdk.receive.topic_layout import TopicProvisioner
 from penstock.sdk.send.observed_producer import ObservedProducer, SendObserver
@@ -126,11 +127,11 @@ class StubCore:
         return self
 
     @contextmanager
-    def transaction(self, transactional_id: str | None = None) -> Iterator[StubTransaction]:
+    def transaction(self, transactional_id: str | None = None, codecs: Codecs = JSON_ONLY) -> Iterator[StubTransaction]:
         """Commit when the block ends, abort when it raises."""
         check_transactional_id(transactional_id)
         self._check_open()
-        transaction = StubTransaction(self._producer, self._observer)
+        transaction = StubTransaction(self._producer, self._observer, codecs)
         try:
             yield transaction
         except BaseException:
@@ -270,10 +271,12 @@ class StubSubscriptions:
     def __init__(self, core: StubCore) -> None:
         self._core = core
         self._makers: list[Callable[[], Subscription]] = []
+        self._registered: list[tuple[ValidatedOptions, Handler]] = []
         self._is_stopped = False
 
-    def add(self, make: Callable[[], Subscription]) -> None:
+    def add(self, options: ValidatedOptions, handler: Handler, make: Callable[[], Subscription]) -> None:
         self._makers.append(make)
+        self._registered.append((options, handler))
         if not self._is_stopped:
             make()
 
@@ -284,6 +287,10 @@ class StubSubscriptions:
             self._is_stopped = False
             for make in self._makers:
                 make()
+
+    def statuses(self) -> tuple[SubscriptionStatus, ...]:
+        is_running = not self._is_stopped
+        return tuple(replace(status_of(*each), is_running=is_running, is_ready=is_running) for each in self._registered)
 
     def stop(self, grace_s: float) -> None:
         self.drain()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 
 from penstock.broker.peers import Peers
@@ -52,7 +53,7 @@ async def test_a_marker_does_not_wait_for_requests_that_may_wait_for_it() -> Non
     port = await broker.start()
     brokers = {OTHER: BrokerInfo(OTHER, "127.0.0.1", port)}
     image = MetadataImage(version=1, cluster_id="c", brokers=brokers, controller=ME, topics={}, topic_names_by_id={})
-    peers = Peers(ME, lambda: image)
+    peers = Peers(ME, lambda: image, lambda: ssl.create_default_context())
     adding = [
         asyncio.create_task(peers.call(OTHER, ADD_PARTITIONS_TO_TXN, 5, AddPartitionsToTxnRequest())) for _ in range(20)
     ]

@@ -72,7 +72,8 @@ def test_a_registration_without_listener_names_is_found_at_its_one_address_throu
     node = b'{"alive":true,"epoch":5,"host":"old.example","port":9092,"rack":null}'
     broker = nodes.decode_broker(BrokerId(3), node)
     assert broker == BrokerInfo(BrokerId(3), "old.example", 9092, epoch=5)
-    assert broker.endpoint("CLIENT") == broker.inter_broker_endpoint == Address("old.example", 9092)
+    assert broker.endpoint("CLIENT") == Address("old.example", 9092)
+    assert broker.inter_broker_endpoint == ListenerEndpoint("PLAINTEXT", "old.example", 9092)
 
 
 def test_a_registration_is_found_at_the_listener_that_is_asked_for() -> None:
@@ -80,7 +81,7 @@ def test_a_registration_is_found_at_the_listener_that_is_asked_for() -> None:
     broker = BrokerInfo(BrokerId(3), "public", 9092, endpoints=endpoints, inter_broker_listener="INTERNAL")
     assert broker.endpoint("CLIENT") == Address("public", 9092)
     assert broker.endpoint("OTHER") is None
-    assert broker.inter_broker_endpoint == Address("private", 9192)
+    assert broker.inter_broker_endpoint == ListenerEndpoint("INTERNAL", "private", 9192)
 
 
 def test_older_brokers_can_read_the_registration_of_one_with_listeners() -> None:

@@ -39,6 +39,12 @@ from penstock.protocol.messages.offset_fetch import (
 )
 
 _PIECE = 1000
+_PARTITION_ERRORS_UNTIL = 3
+"""Until this version of OffsetFetch an error of the group stands with each partition too. Versions 0 and 1 have no
+other place for it. aiokafka speaks version 3 and looks nowhere else: it would take the answer for "nothing is
+committed", and begin anew. Not in later versions: librdkafka never reads a partition again that has an error of its
+own.
+"""
 _MANY_GROUPS_FROM = 8
 _TOPIC_IDS_FROM = 10
 _NOT_FOUND_FROM = 9
@@ -119,9 +125,9 @@ class CommittedOffsetHandlers:
         )
         asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted)
         group = await self._fetch(asked, context, request.require_stable)
-        # Versions 0 and 1 have no other place for an error, and aiokafka looks nowhere else in later ones: without it
-        # clients take the answer for "nothing is committed" and begin anew.
-        topics = _refused(wanted or (), Code(group.error_code)) if group.error_code else group.topics
+        topics: Sequence[OffsetFetchResponseTopics] = group.topics
+        if group.error_code and context.version <= _PARTITION_ERRORS_UNTIL:
+            topics = _refused(wanted or (), Code(group.error_code))
         return OffsetFetchResponse(
             topics=tuple(OffsetFetchResponseTopic(name=topic.name, partitions=topic.partitions) for topic in topics),
             error_code=group.error_code,

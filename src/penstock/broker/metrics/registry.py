@@ -22,8 +22,6 @@ from penstock.logs import fields
 
 log = logging.getLogger(__name__)
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 SLICE = 200
 """Values that are read at a time before the event loop does something else: well below a millisecond."""
 

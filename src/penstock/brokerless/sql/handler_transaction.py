@@ -19,7 +19,7 @@ from penstock.cluster.metadata import DEFAULT_DATABASE
 from penstock.ids import TopicPartition
 from penstock.sdk.message import Message
 from penstock.sdk.ports import Outgoing
-from penstock.sdk.send.outgoing_message import Payload, SendOptions, compose
+from penstock.sdk.send.outgoing_message import SendOptions, Value, compose
 from penstock.sql.database import Connection
 from penstock.sql.errors import Contended, Duplicate
 
@@ -40,7 +40,7 @@ class HandlerTransaction:
         """A cursor of the connection."""
         return self.connection.cursor()
 
-    def send(self, topic: str, value: Payload, **options: Unpack[SendOptions]) -> None:
+    def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> None:
         """Send a message with the transaction: it is stored if and only if the transaction commits. The arguments are
         those of `Client.send`. Raises `InvalidInputError`.
         """

@@ -103,7 +103,7 @@ class Child:
                 stderr=errors,
                 start_new_session=True,
                 # Safe because this process has one thread.
-                preexec_fn=_dying_with(os.getpid()),
+                preexec_fn=dying_with(os.getpid()),
             )
         finally:
             if errors is not None:
@@ -145,7 +145,7 @@ class Child:
                 return ""
 
 
-def _dying_with(parent: int) -> Callable[[], None]:
+def dying_with(parent: int) -> Callable[[], None]:
     """What the new process does first: it asks the kernel for a SIGTERM at its parent's death."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 

@@ -98,6 +98,14 @@ class HookChain(Hooks):
         self._hooks = tuple(hooks)
         self._kinds = SeenErrors()
 
+    @property
+    def hooks(self) -> tuple[Hooks, ...]:
+        return self._hooks
+
+    def add(self, hooks: Sequence[Hooks]) -> None:
+        """Hooks that are called behind the others."""
+        self._hooks = (*self._hooks, *hooks)
+
     def sending(self, outgoing: Outgoing) -> Outgoing:
         for hook in self._hooks:
             try:
@@ -115,12 +123,8 @@ class HookChain(Hooks):
     def received(self, message: Message) -> None:
         self._call_all(lambda hook: hook.received(message))
 
-    @contextmanager
-    def handling(self, message: Message) -> Iterator[None]:
-        with ExitStack() as stack:
-            for hook in self._hooks:
-                stack.enter_context(_isolated(hook, message, self._kinds))
-            yield
+    def handling(self, message: Message) -> AbstractContextManager[None]:
+        return self._around(message) if self._hooks else nullcontext()
 
     def handled(self, message: Message, seconds: float) -> None:
         self._call_all(lambda hook: hook.handled(message, seconds))
@@ -130,6 +134,13 @@ class HookChain(Hooks):
 
     def dead_lettered(self, message: Message, error: str) -> None:
         self._call_all(lambda hook: hook.dead_lettered(message, error))
+
+    @contextmanager
+    def _around(self, message: Message) -> Iterator[None]:
+        with ExitStack() as stack:
+            for hook in self._hooks:
+                stack.enter_context(_isolated(hook, message, self._kinds))
+            yield
 
     def _call_all(self, call: Callable[[Hooks], None]) -> None:
         for hook in self._hooks:

@@ -28,6 +28,8 @@ class PrometheusHooks(Hooks):
         Args:
             registry: The registry to use; default: the global one of prometheus_client.
         """
+        self.registry = registry
+        """The registry that has the metrics."""
 
         def counter(name: str, what: str) -> Counter:
             return Counter(f"penstock_client_{name}", what, ["topic"], registry=registry)

@@ -19,7 +19,7 @@ from penstock.ids import TopicPartition
 from penstock.sdk.errors import SettledError
 from penstock.sdk.headers import failures_of
 from penstock.sdk.hooks.base import Hooks
-from penstock.sdk.message import Failed, HandlerResult, Message, MessageTransaction, Reply
+from penstock.sdk.message import Failed, HandlerResult, Message, MessageTransaction, Rejected, Reply
 from penstock.sdk.ports import Received
 from penstock.sdk.receive.dedup_claims import DedupClaims
 from penstock.sdk.receive.disposition import Retry, disposition_of, with_failure
@@ -52,14 +52,15 @@ class MessageDispatcher:
         """`is_away` tells whether the SDK knows, and has logged, that no broker is reachable."""
         self.options = options
         self.is_away = is_away
-        self._failures = HandlerFailures(options, handler, on_failure)
+        self._failures = HandlerFailures(options, handler.function, on_failure)
         self.hooks = hooks
         self.clock = clock
         self.runner = runner
         self._reply = reply
+        self._codecs = handler.codecs
         self.chance = chance
         self._claims = DedupClaims(options)
-        self._handler_steps = HandlerSteps(handler, self._claims, hooks, self, options.batch is not None)
+        self._handler_steps = HandlerSteps(handler, self._claims, hooks, self)
         self.changed = threading.Condition(threading.RLock())
         """The lock; notified when a message has left."""
         self._settlement: Settlement | None = None
@@ -100,7 +101,7 @@ class MessageDispatcher:
                 partition.entries.add(entry)
                 entries.append(entry)
         for entry in entries:
-            self.hooks.received(Message(entry.received))
+            self.hooks.received(Message(entry.received, codecs=self._codecs))
         self._required_settlement().arrived(entries)
 
     def leave_behind(self, messages: Sequence[Received]) -> None:
@@ -298,6 +299,8 @@ class MessageDispatcher:
         disposition = disposition_of(result, failures_of(entry.received.headers), self.options.retries, self.chance)
         if isinstance(result, Failed):
             self._failures.failed(attempt.message, result, disposition)
+        elif isinstance(result, Rejected) and result.cause is not None:
+            self._failures.undecodable(attempt.message, result.cause)
         settlement = self._required_settlement()
         if not entry.partition.offsets.is_assigned and not settlement.outlives_assignment:
             with self.changed:
@@ -349,9 +352,9 @@ class MessageDispatcher:
 
     def _new_attempt(self, entry: InFlightMessage) -> DeliveryAttempt:
         entry.is_with_handler = True
-        return DeliveryAttempt(
-            entry, self, self._reply, MessageTransaction() if self._required_settlement().is_transactional else None
-        )
+        is_transactional = self._required_settlement().is_transactional
+        transaction = MessageTransaction(self._codecs) if is_transactional else None
+        return DeliveryAttempt(entry, self, self._reply, transaction, self._codecs)
 
     def _time_out(self, call: HandlerCall, attempt: DeliveryAttempt) -> None:
         error = f"DeadlineError: not settled within {self.options.deadline_ms / 1000:g} s"

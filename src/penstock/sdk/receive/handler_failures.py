@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from penstock.sdk.errors import DecodeError
 from penstock.sdk.message import Failed, Message
 from penstock.sdk.problem_log import SeenErrors, error_line, traceback_of
 from penstock.sdk.receive.disposition import DeadLettered, Disposition, Retry
@@ -24,7 +25,7 @@ class HandlerFailures:
         self, options: ValidatedOptions, handler: Callable[..., object], on_failure: OnFailure | None = None
     ) -> None:
         self._options = options
-        self._name = _name_of(handler)
+        self._name = handler_name(handler)
         self._on_failure = on_failure
         self._kinds = SeenErrors()
 
@@ -53,6 +54,20 @@ class HandlerFailures:
         else:
             log.info("group %s: %s was not handled: %s; %s", options.group, at, result.error, follows)
 
+    def undecodable(self, message: Message, error: DecodeError) -> None:
+        """Log that a message could not be decoded. Only an error of the application's own checks has a traceback."""
+        cause = error.__cause__
+        log.warning(
+            "group %s: %s cannot be decoded for handler %s: %s; no retry",
+            self._options.group,
+            where(message),
+            self._name,
+            error_line(error),
+            exc_info=traceback_of(cause) if cause is not None and self._kinds.is_new(cause) else None,
+        )
+        if self._on_failure is not None:
+            self._on_failure(message, error)
+
     def _consequence(self, result: Failed, disposition: Disposition) -> str:
         if self._options.delivery == "at-most-once" and not result.is_requested:
             return "no retry (at-most-once)"
@@ -75,7 +90,8 @@ def where(message: Message) -> str:
     return f"{message.topic}-{message.partition} offset {message.offset}"
 
 
-def _name_of(handler: Callable[..., object]) -> str:
+def handler_name(handler: Callable[..., object]) -> str:
+    """A handler in log lines: `shop.billing.bill`."""
     inner = getattr(handler, "func", handler)
     name = getattr(inner, "__qualname__", None)
     return repr(handler) if name is None else f"{getattr(inner, '__module__', None) or ''}.{name}".lstrip(".")

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from penstock.ids import TopicPartition
 from penstock.sdk.message import HandlerResult, Message, MessageTransaction, Reply
+from penstock.sdk.payloads.codecs import JSON_ONLY, Codecs
 from penstock.sdk.ports import Received
 from penstock.sdk.receive.disposition import Disposition, Retry
 
@@ -84,11 +85,12 @@ class DeliveryAttempt:
         listener: AttemptListener,
         reply: Reply | None,
         transaction: MessageTransaction | None,
+        codecs: Codecs = JSON_ONLY,
     ) -> None:
         self.entry = entry
         self._listener = listener
         self.transaction = transaction
-        self.message = Message(entry.received, self, reply, transaction)
+        self.message = Message(entry.received, self, reply, transaction, codecs)
         self.is_settled = False
         self.has_claim = False
         self.began_ms = 0.0

@@ -1,4 +1,5 @@
-"""A subscription: the thread that polls and feeds the dispatcher; and the set of subscriptions of a client.
+"""A subscription: the thread that polls and feeds the dispatcher; the set of subscriptions of a client, and how each of
+them is doing.
 
 The thread polls as long as the subscription runs, whatever handlers do. It pauses partitions when enough messages are
 in flight, so that slow handlers never lose the membership. Only this thread uses the consumer.
@@ -10,7 +11,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from penstock.clock import Clock, SystemClock
@@ -24,7 +25,7 @@ from penstock.sdk.receive.dispatcher import MessageDispatcher
 from penstock.sdk.receive.exactly_once import ExactlyOnce, TransactionCommitter
 from penstock.sdk.receive.flow_control import FlowDecision, InFlightLimit
 from penstock.sdk.receive.handler_call import Handler
-from penstock.sdk.receive.handler_failures import OnFailure
+from penstock.sdk.receive.handler_failures import OnFailure, handler_name
 from penstock.sdk.receive.handler_runners import Runner
 from penstock.sdk.receive.settlement import AtLeastOnce, AtMostOnce
 from penstock.sdk.receive.shared_retry_topic import SharedRetryRouter
@@ -162,6 +163,11 @@ class Subscription:
     def in_flight(self) -> int:
         """Messages received and not settled."""
         return self._dispatcher.in_flight
+
+    @property
+    def is_ready(self) -> bool:
+        """It has joined its group, and a broker is reachable."""
+        return self.is_running and self._is_joined and not self._dispatcher.is_away()
 
     def _run(self) -> None:
         try:
@@ -306,6 +312,53 @@ CHECK_S = 0.2
 """How often a caller that waits for the end checks."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionStatus:
+    """A subscription of a client: what it was registered with, and how it is doing."""
+
+    topics: tuple[str, ...]
+    """The topics that it receives."""
+    group: str
+    """The consumer group."""
+    tags: str | None
+    """The tag expression; None: all messages."""
+    concurrency: int
+    """Handlers that run at the same time."""
+    handler: str
+    """The name of the handler, with its module."""
+    is_running: bool = False
+    """It was started, and has not ended."""
+    is_ready: bool = False
+    """It has joined its group, and a broker is reachable."""
+    partitions: int = 0
+    """Partitions that it owns now."""
+    in_flight: int = 0
+    """Messages received and not settled."""
+    failure: Exception | None = None
+    """Why it ended on its own."""
+
+
+def status_of(options: ValidatedOptions, handler: Handler, running: Subscription | None = None) -> SubscriptionStatus:
+    """`running` is the subscription while it is started."""
+    registered = SubscriptionStatus(
+        topics=options.topics,
+        group=options.group,
+        tags=options.tags,
+        concurrency=options.concurrency,
+        handler=handler_name(handler.function),
+    )
+    if running is None:
+        return registered
+    return replace(
+        registered,
+        is_running=running.is_running,
+        is_ready=running.is_ready,
+        partitions=len(running.topic_partitions),
+        in_flight=running.in_flight,
+        failure=running.failure,
+    )
+
+
 class Subscriptions:
     """The subscriptions of a client, started and stopped together. Each start creates them anew: a subscription runs
     once.
@@ -314,13 +367,16 @@ class Subscriptions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._makers: list[Callable[[], Subscription]] = []
+        self._registered: list[tuple[ValidatedOptions, Handler]] = []
         self._running: list[Subscription] = []
+        """Those of the makers, in their order; empty while they are stopped."""
         self._is_started = False
 
-    def add(self, make: Callable[[], Subscription]) -> None:
+    def add(self, options: ValidatedOptions, handler: Handler, make: Callable[[], Subscription]) -> None:
         """Add one; it starts at once if the others are running."""
         with self._lock:
             self._makers.append(make)
+            self._registered.append((options, handler))
             if self._is_started:
                 self._running.append(_started(make))
 
@@ -342,6 +398,15 @@ class Subscriptions:
             subscription.ask_to_stop(grace_s)
         for subscription in running:
             subscription.wait()
+
+    def statuses(self) -> tuple[SubscriptionStatus, ...]:
+        """How each is doing, in the order in which they were added."""
+        with self._lock:
+            running = [*self._running, *[None] * (len(self._registered) - len(self._running))]
+            return tuple(
+                status_of(options, handler, each)
+                for (options, handler), each in zip(self._registered, running, strict=True)
+            )
 
     def is_over(self) -> bool:
         """Whether they were stopped; raises what ended a subscription on its own."""

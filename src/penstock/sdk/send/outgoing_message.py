@@ -7,19 +7,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import Field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TypedDict, Unpack
+from typing import Any, ClassVar, Protocol, TypedDict, Unpack
 
 from penstock.durations import Duration, duration_ms, parse_duration
 from penstock.recurrence import RecurrenceError, parse_recurrence
 from penstock.sdk.errors import InvalidInputError
-from penstock.sdk.headers import BIZ_ID, CANCEL, DELAY, DELIVER_AT, SCHEDULE, TAGS, TIMER_ID
+from penstock.sdk.headers import BIZ_ID, CANCEL, CONTENT_TYPE, DELAY, DELIVER_AT, SCHEDULE, TAGS, TIMER_ID
+from penstock.sdk.payloads.codecs import JSON_ONLY, Codecs
+from penstock.sdk.payloads.plain_data import is_object
+from penstock.sdk.payloads.pydantic_models import PydanticModel
 from penstock.sdk.ports import Headers, Outgoing
 from penstock.sdk.validation import check_known
 
 Payload = bytes | str | None
 """A key or a value; text is sent as UTF-8."""
+
+
+class DataclassObject(Protocol):
+    """An object of a class that `dataclasses.dataclass` decorates."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+Value = Payload | DataclassObject | PydanticModel
+"""The value of a message; an object is encoded by a codec."""
 HeadersInput = Mapping[str, Payload] | Iterable[tuple[str, Payload]]
 """Headers as an application passes them."""
 PointInTime = datetime | int
@@ -60,14 +74,18 @@ class SendOptions(TypedDict, total=False):
     """Tags that views select by."""
     biz_id: str | None
     """The sender's id of what the message is about; consumers deduplicate by it."""
+    codec: str | None
+    """The name of the codec that encodes a dataclass or a pydantic model; default: the first of the client's `codecs`,
+    otherwise `"json"`."""
 
 
-def compose(topic: str, value: Payload, **options: Unpack[SendOptions]) -> Outgoing:
-    """Build a message. Raises `InvalidInputError`."""
+def compose(topic: str, value: Value, codecs: Codecs = JSON_ONLY, /, **options: Unpack[SendOptions]) -> Outgoing:
+    """Build a message; `codecs` encode a value that is an object. Raises `InvalidInputError`."""
     if not options.keys() <= SendOptions.__annotations__.keys():
         check_known("a message", options, SendOptions.__annotations__)
     check_topic(topic)
-    own = tuple((name, text.encode()) for name, text in _penstock_headers(options))
+    encoded, content_type = _encoded(value, codecs, options.get("codec"))
+    own = (*((name, text.encode()) for name, text in _penstock_headers(options)), *content_type)
     application = _headers(options.get("headers"))
     for name, _ in own:
         if any(name == other for other, _ in application):
@@ -75,7 +93,7 @@ def compose(topic: str, value: Payload, **options: Unpack[SendOptions]) -> Outgo
     timestamp = options.get("timestamp")
     return Outgoing(
         topic=topic,
-        value=payload("value", value),
+        value=encoded,
         key=payload("key", options.get("key")),
         headers=application + own,
         partition=_partition(options.get("partition")),
@@ -83,7 +101,9 @@ def compose(topic: str, value: Payload, **options: Unpack[SendOptions]) -> Outgo
     )
 
 
-def compose_rescheduled(topic: str, timer_id: str, value: Payload, options: SendOptions) -> Outgoing:
+def compose_rescheduled(
+    topic: str, timer_id: str, value: Value, options: SendOptions, codecs: Codecs = JSON_ONLY
+) -> Outgoing:
     """Build the message that replaces the one waiting under a timer id. Raises `InvalidInputError`."""
     if not any(options.get(name) is not None for name in TIMES):
         raise InvalidInputError(f"reschedule needs a time: pass one of {', '.join(TIMES)}")
@@ -91,7 +111,7 @@ def compose_rescheduled(topic: str, timer_id: str, value: Payload, options: Send
         raise InvalidInputError("timer_id is passed twice")
     named = options.copy()
     named["timer_id"] = timer_id
-    return compose(topic, value, **named)
+    return compose(topic, value, codecs, **named)
 
 
 def compose_cancel(topic: str, timer_id: str, *, key: Payload, partition: int | None) -> Outgoing:
@@ -138,6 +158,22 @@ def payload(what: str, value: Payload) -> bytes | None:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     raise InvalidInputError(f"{what} must be bytes, str or None, not {type(value).__name__}")
+
+
+def _encoded(value: Value, codecs: Codecs, codec: str | None) -> tuple[bytes | None, Headers]:
+    """The bytes of a value, and the header that says how an object was encoded."""
+    if value is None or isinstance(value, bytes | str | bytearray | memoryview):
+        if codec is not None:
+            raise InvalidInputError(
+                f"codec is for dataclasses and pydantic models: the value is {type(value).__name__}"
+            )
+        return payload("value", value), ()
+    if not is_object(value):
+        raise InvalidInputError(
+            f"value must be bytes, str, None, a dataclass or a pydantic model, not {type(value).__name__}"
+        )
+    encoded, name = codecs.encode(value, codec)
+    return encoded, ((CONTENT_TYPE, name.encode()),)
 
 
 def seconds_of(what: str, value: Duration) -> float:

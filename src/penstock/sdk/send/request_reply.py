@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from penstock.sdk.backend import Backend, PartitionListener
 from penstock.sdk.errors import ClosedError, InvalidInputError
 from penstock.sdk.headers import CORRELATION, REPLY_TO, value_of
+from penstock.sdk.payloads.codecs import JSON_ONLY, Codecs
 from penstock.sdk.ports import Outgoing, Receipt, Received
-from penstock.sdk.send.outgoing_message import HeadersInput, Payload, check_topic, compose
+from penstock.sdk.send.outgoing_message import HeadersInput, Value, check_topic, compose
 
 REPLY_TOPIC = "penstock.replies"
 PARTITIONS = 64
@@ -49,10 +50,12 @@ class ReplyToken:
         return ReplyToken(parts[0], int(parts[1]), parts[2])
 
 
-def compose_reply(token: str, value: Payload, headers: HeadersInput | None = None) -> Outgoing:
+def compose_reply(
+    token: str, value: Value, headers: HeadersInput | None = None, codecs: Codecs = JSON_ONLY
+) -> Outgoing:
     """Build the reply to the request of a token."""
     to = ReplyToken.parse(token)
-    answer = compose(to.topic, value, partition=to.partition, headers=headers or ())
+    answer = compose(to.topic, value, codecs, partition=to.partition, headers=headers or ())
     return replace(answer, headers=(*answer.headers, (CORRELATION, to.correlation.encode())))
 
 

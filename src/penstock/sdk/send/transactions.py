@@ -14,9 +14,10 @@ from typing import Any, Unpack
 from penstock.ids import TopicPartition
 from penstock.sdk.backend import TransactionalProducer
 from penstock.sdk.errors import ClosedError
+from penstock.sdk.payloads.codecs import JSON_ONLY, Codecs
 from penstock.sdk.ports import Outgoing, Receipt
 from penstock.sdk.send.observed_producer import SendObserver
-from penstock.sdk.send.outgoing_message import Payload, SendOptions, compose
+from penstock.sdk.send.outgoing_message import SendOptions, Value, compose
 from penstock.sdk.send.sending_options import check_transactional_id
 
 log = logging.getLogger(__name__)
@@ -28,17 +29,18 @@ MAX_IDLE = 16
 class Transaction:
     """Messages that `read_committed` readers see together or not at all. `Client.transaction` creates it."""
 
-    def __init__(self, producer: TransactionalProducer, observer: SendObserver) -> None:
+    def __init__(self, producer: TransactionalProducer, observer: SendObserver, codecs: Codecs = JSON_ONLY) -> None:
         self._producer = producer
         self._observer = observer
+        self._codecs = codecs
 
-    def send(self, topic: str, value: Payload, **options: Unpack[SendOptions]) -> None:
+    def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> None:
         """Send a message in the transaction. The arguments are those of `Client.send`.
 
         Raises:
             InvalidInputError: An argument is invalid.
         """
-        self.send_soon(compose(topic, value, **options))
+        self.send_soon(compose(topic, value, self._codecs, **options))
 
     def send_soon(self, outgoing: Outgoing) -> Future[Receipt]:
         """Send a prepared message; the future holds the receipt once the transaction has committed."""
@@ -72,13 +74,13 @@ class TransactionPool:
         self._is_closed = False
 
     @contextmanager
-    def transaction(self, transactional_id: str | None = None) -> Iterator[Transaction]:
-        """Commit when the block ends, abort when it raises."""
+    def transaction(self, transactional_id: str | None = None, codecs: Codecs = JSON_ONLY) -> Iterator[Transaction]:
+        """Commit when the block ends, abort when it raises; `codecs` encode objects that are sent."""
         check_transactional_id(transactional_id)
         with self._producer(transactional_id) as producer:
             producer.begin()
             try:
-                yield Transaction(producer, self._observer)
+                yield Transaction(producer, self._observer, codecs)
                 producer.commit()
             except BaseException:
                 producer.abort()

@@ -1,8 +1,8 @@
-"""The broker's HTTP side: /metrics, /health and /ready, for monitoring and orchestration.
+"""The HTTP side of a process: /metrics, /health and /ready, for monitoring and orchestration.
 
 HTTP/1.1 by h11 over asyncio streams. Rules:
 
-- Healthy means that the process serves; ready means that clients can be sent here. Every request asks again.
+- Healthy means that the process serves; ready means that it can be given work. Every request asks again.
 - Header size, connections, and the times to send a request and to take a response are bounded.
 - A connection is one task; the server owns all of them and leaves none behind when it closes.
 """
@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 import h11
 
-from penstock.broker.metrics.registry import CONTENT_TYPE
 from penstock.config.address import Address
 from penstock.errors import ConfigError
 from penstock.logs import fields
@@ -29,12 +28,13 @@ log = logging.getLogger(__name__)
 
 READ_BYTES = 4096
 
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 INDEX = b"""\
 /metrics  values in Prometheus' text format
 /health   whether the process serves
-/ready    whether clients shall be sent here
+/ready    whether it can be given work
 """
 
 Check = Callable[[], tuple[bool, Mapping[str, Any]]]
@@ -73,7 +73,11 @@ class HttpServer:
         health: Check,
         ready: Check,
         limits: HttpLimits | None = None,
+        *,
+        setting: str = "broker.http",
     ) -> None:
+        """`setting` names the address in errors."""
+        self._setting = setting
         self._address = Address(host, port)
         self._metrics = metrics
         self._health = health
@@ -94,8 +98,9 @@ class HttpServer:
             self._server = await asyncio.start_server(
                 self._accept, self._address.host, self._address.port, limit=self._limits.header_bytes
             )
-        except OSError as error:
-            raise ConfigError(f"broker.http = '{self._address}' cannot be listened on: {error}") from error
+        except (OSError, UnicodeError) as error:
+            # The second: a host that cannot be a name.
+            raise ConfigError(f"{self._setting} = '{self._address}' cannot be listened on: {error}") from error
         host, port = self._server.sockets[0].getsockname()[:2]
         return Address(host, port)
 
@@ -161,7 +166,7 @@ class HttpServer:
         try:
             match path:
                 case "/metrics":
-                    return Answer(200, await self._metrics(), CONTENT_TYPE)
+                    return Answer(200, await self._metrics(), PROMETHEUS)
                 case "/health":
                     return _checked(self._health())
                 case "/ready":

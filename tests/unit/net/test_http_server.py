@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.http import HttpLimits, HttpServer
 from penstock.config.address import Address
 from penstock.errors import ConfigError
+from penstock.net.http_server import HttpLimits, HttpServer
 
 
 class State:

@@ -1,0 +1,1 @@
+"""`penstock worker`: runs the subscriptions of an application as a process."""
