@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from penstock.errors import ApiError, Code, PenstockError
 from penstock.logs import fields
@@ -20,8 +21,9 @@ from penstock.sql.errors import DatabaseError
 from penstock.sql.group import DatabaseGroup
 from penstock.sql.groups import DatabaseGroups
 from penstock.storage.sql import inbox_table
-from penstock.storage.sql.inbox_table import INBOX_PRODUCER_EPOCH, INBOX_PRODUCER_ID, InboxBatch
+from penstock.storage.sql.inbox_table import BATCHES_A_LOOK, INBOX_PRODUCER_EPOCH, INBOX_PRODUCER_ID, InboxBatch
 from penstock.storage.sql.log import SqlLog
+from penstock.yielding import yielding
 
 logger = logging.getLogger(__name__)
 
@@ -65,27 +67,38 @@ class InboxIntake:
 
     async def take(self) -> bool:
         """Take in what is there now; whether there may be more."""
-        led = {log.row.id: partition for partition in self._partitions() if (log := _led_log(partition)) is not None}
-        if not led:
-            return False
         looks_for_table = self._looks % _LOOK_FOR_TABLE_EVERY == 0
         self._looks += 1
-        results = await asyncio.gather(
-            *(self._take_from(group, led, looks_for_table=looks_for_table) for group in self._groups)
+        groups = list(self._groups)
+        found = await asyncio.gather(*(self._read(group, looks_for_table=looks_for_table) for group in groups))
+        if not any(found):
+            return False
+        led: dict[int, Partition] = {}
+        async for partition in yielding(list(self._partitions())):
+            if (log := _led_log(partition)) is not None:
+                led[log.row.id] = partition
+        taken = await asyncio.gather(
+            *(self._take_from(group, batches, led) for group, batches in zip(groups, found, strict=True))
         )
-        return any(results)
+        return any(taken)
 
-    async def _take_from(self, group: DatabaseGroup, led: dict[int, Partition], *, looks_for_table: bool) -> bool:
+    async def _read(self, group: DatabaseGroup, *, looks_for_table: bool) -> Sequence[InboxBatch]:
         try:
             if group.name not in self._with_table:
                 if not looks_for_table or not await group.read(inbox_table.exists):
-                    return False
+                    return ()
                 self._with_table.add(group.name)
-            batches = await group.read(inbox_table.read)
+            return await group.read(inbox_table.read)
         except DatabaseError as error:
             self._with_table.discard(group.name)
             logger.debug("could not look for delayed messages", extra=fields(group=group.name, error=str(error)))
-            return False
+            return ()
+
+    async def _take_from(
+        self, group: DatabaseGroup, batches: Sequence[InboxBatch], led: Mapping[int, Partition]
+    ) -> bool:
+        if len(batches) == BATCHES_A_LOOK and not any(each.queue_id in led for each in batches):
+            batches = await self._read_behind(group, sorted(led))
         by_queue: dict[int, list[InboxBatch]] = {}
         for each in batches:
             if each.queue_id in led:
@@ -94,6 +107,18 @@ class InboxIntake:
             *(self._take_into(led[queue_id], some, group) for queue_id, some in by_queue.items())
         )
         return any(taken)
+
+    async def _read_behind(self, group: DatabaseGroup, queue_ids: Sequence[int]) -> Sequence[InboxBatch]:
+        """What is ours, behind much that is others': it must not wait until they have taken theirs."""
+        for at in range(0, len(queue_ids), BATCHES_A_LOOK):
+            some = queue_ids[at : at + BATCHES_A_LOOK]
+            try:
+                found = await group.read(partial(inbox_table.read_of, queue_ids=some, limit=BATCHES_A_LOOK))
+            except DatabaseError:
+                return ()
+            if found:
+                return found
+        return ()
 
     async def _take_into(self, partition: Partition, batches: list[InboxBatch], group: DatabaseGroup) -> bool:
         """In order; whether something was taken."""

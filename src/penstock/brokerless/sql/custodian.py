@@ -116,6 +116,8 @@ class Custodian:
                 await self._give_lease_back()
 
     async def _look(self) -> None:
+        # The image first: whoever leads in it and has no lease afterwards is gone, and not one that has just come.
+        image = self._link.image
         names = await self._link.coordination.children(nodes.LEASES)
         if self._has_broker(names) or not await self._has_lease():
             await self._end_term()
@@ -123,7 +125,7 @@ class Custodian:
         if self._term is None:
             self._term = await _Term.begin(self._link, self._clock, self._settings)
             logger.info("looks after the queue: no broker is alive")
-        await self._term.look()
+        await self._term.look(image)
 
     def _has_broker(self, names: list[str]) -> bool:
         """Whether a broker is alive that leads, or is about to. One that is not in the image yet may be."""
@@ -212,9 +214,9 @@ class _Term:
     def _effective(self, topic: TopicImage, image: MetadataImage) -> TopicConfig:
         return self._link.config(topic)
 
-    async def look(self) -> None:
-        """Leads what nobody leads, and does what is due."""
-        orphans = self._led_by_others()
+    async def look(self, seen: MetadataImage) -> None:
+        """Leads what nobody leads, and does what is due. Whoever leads in `seen` is gone."""
+        orphans = self._led_by_others(seen)
         if orphans:
             await self._take(orphans)
         image = self._led(self._link.image)
@@ -230,30 +232,34 @@ class _Term:
         await self.replicas.close()
         await self.delays.close()
 
-    def _led_by_others(self) -> list[TopicPartition]:
-        """What this client does not lead yet, in the image as it is."""
-        return [
-            TopicPartition(topic.name, partition.index)
-            for topic in self._link.image.topics.values()
+    def _led_by_others(self, image: MetadataImage) -> dict[tuple[str, TopicPartition], PartitionImage]:
+        """What this client does not lead yet."""
+        return {
+            _key(topic, partition): partition
+            for topic in image.topics.values()
             if _is_ours(topic)
             for partition in topic.partitions
             if self._link.has_database(partition.database)
             and (self._epochs.get(_key(topic, partition)) != partition.leader_epoch or partition.leader != NO_LEADER)
-        ]
+        }
 
-    async def _take(self, wanted: list[TopicPartition]) -> None:
+    async def _take(self, wanted: dict[tuple[str, TopicPartition], PartitionImage]) -> None:
+        """What has changed since it was seen is left alone: a broker may lead it by now."""
         epochs: dict[tuple[str, TopicPartition], int] = {}
 
         def decide(draft: MetadataDraft) -> None:
             epochs.clear()
-            for at in wanted:
+            for (topic_id, at), seen in wanted.items():
                 topic = draft.topics.get(at.topic)
-                if topic is None or at.partition >= len(topic.partitions):
+                if topic is None or str(topic.id) != topic_id or at.partition >= len(topic.partitions):
                     continue
                 partition = topic.partitions[at.partition]
-                taken = replace(partition, leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1)
-                epochs[_key(topic, partition)] = taken.leader_epoch
-                draft.put_partition(at.topic, taken)
+                if (partition.leader, partition.leader_epoch) != (seen.leader, seen.leader_epoch):
+                    continue
+                epochs[topic_id, at] = partition.leader_epoch + 1
+                draft.put_partition(
+                    at.topic, replace(partition, leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1)
+                )
 
         await self._link.metadata.change(decide, partitions=len(wanted))
         self._epochs.update(epochs)

@@ -26,7 +26,7 @@ INBOX_PRODUCER_EPOCH = 0
 
 _KEY = ("queue_id", "first_number")
 _COLUMNS = (*_KEY, "message_count", "batch")
-_BATCHES_A_LOOK = 500
+BATCHES_A_LOOK = 500
 
 
 class InboxBatch(NamedTuple):
@@ -86,18 +86,19 @@ def exists(connection: Connection) -> bool:
 def read(connection: Connection) -> list[InboxBatch]:
     """Some batches of all partitions, in order."""
     rows = connection.execute(
-        f"SELECT {', '.join(_COLUMNS)} FROM {TABLE} ORDER BY queue_id, first_number LIMIT {_BATCHES_A_LOOK}"
+        f"SELECT {', '.join(_COLUMNS)} FROM {TABLE} ORDER BY queue_id, first_number LIMIT {BATCHES_A_LOOK}"
     )
     return [InboxBatch(queue_id, first, count, bytes(batch)) for queue_id, first, count, batch in rows]
 
 
-def read_of(connection: Connection, queue_ids: Sequence[int]) -> list[InboxBatch]:
-    """All batches of some partitions, in order."""
+def read_of(connection: Connection, queue_ids: Sequence[int], limit: int | None = None) -> list[InboxBatch]:
+    """The batches of some partitions, in order."""
     if not queue_ids:
         return []
     marks = ", ".join("?" * len(queue_ids))
     rows = connection.execute(
-        f"SELECT {', '.join(_COLUMNS)} FROM {TABLE} WHERE queue_id IN ({marks}) ORDER BY queue_id, first_number",
+        f"SELECT {', '.join(_COLUMNS)} FROM {TABLE} WHERE queue_id IN ({marks}) ORDER BY queue_id, first_number"
+        + ("" if limit is None else f" LIMIT {limit}"),
         *queue_ids,
     )
     return [InboxBatch(queue_id, first, count, bytes(batch)) for queue_id, first, count, batch in rows]
