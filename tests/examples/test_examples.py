@@ -59,6 +59,11 @@ IN_ORDER: dict[str, tuple[list[str], list[str]]] = {
     ),
     "duplicates.py": ([], ["charging 10 EUR for order 42", "charging 20 EUR for order 43"]),
     "exactly_once.py": ([], ["begin", "alice -10", "bob +10"]),
+    "business_tables.py": ([], ["order-1: 1 bill, 10 EUR", "order-2: 1 bill, 20 EUR"]),
+    "outbox.py": (
+        [],
+        ["a book is shipped", "a book was ordered before: no order, no parcel", "a lamp is shipped"],
+    ),
     "typed_payloads.py": (
         [],
         [

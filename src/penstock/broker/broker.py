@@ -372,6 +372,7 @@ class Broker:
         if cluster.databases is not None:
             self._start_cluster_tables(cluster.databases, metadata, controller)
             self._start_database_watch(cluster.databases, cluster, controller)
+            self._start_inbox_intake(cluster.databases, replicas)
         readers = ReaderGroups(self._broker_id, metadata, serving.coordinators, serving.peers)
         archive = ArchiveHold(readers)
         replicas.on_role(archive.role_changed)
@@ -391,6 +392,13 @@ class Broker:
         )
         self._closers.append(watch.close)
         watch.start()
+
+    def _start_inbox_intake(self, databases: DatabaseGroups, replicas: Replicas) -> None:
+        from penstock.delay.inbox_intake import InboxIntake
+
+        intake = InboxIntake(databases, lambda: list(replicas))
+        self._closers.append(intake.close)
+        intake.start()
 
     def _start_cluster_tables(
         self, databases: DatabaseGroups, metadata: MetadataChanges, controller: Controller
@@ -472,7 +480,7 @@ class Broker:
         return PasswordKey.read(path)
 
     def _follow_database_groups(self, cluster: ClusterStage, databases: DatabaseGroups) -> None:
-        from penstock.broker.database_addresses import follow_groups
+        from penstock.cluster.database_addresses import follow_groups
 
         follow_groups(databases, cluster.database_key, cluster.metadata.image.databases)
 

@@ -46,10 +46,11 @@ def open(address: str, **options: Unpack[OpenOptions]) -> client.Client:
     A program moves from one form of queue to another by changing the address; `docs/forms.md` says what each promises.
 
     Args:
-        address: `kafka://HOST:PORT` (brokers of Penstock or Kafka), `memory://` (this process) or
-            `memory://NAME` (shared by all clients of this process that use the name), `file:///FOLDER` (the processes
-            of one machine), `redis://HOST:PORT/DATABASE`, `tcp://HOST:PORT?serve` (this process serves its topics) and
-            `tcp://HOST:PORT` (the topics that another process serves).
+        address: `kafka://HOST:PORT` (brokers of Penstock or Kafka), `mysql://…`, `postgresql://…` or `sqlite:///FILE`
+            (a database, see `penstock.direct.Client`), `redis://HOST:PORT/DATABASE`, `file:///FOLDER` (the processes of
+            one machine), `tcp://HOST:PORT?serve` (this process serves its topics) and `tcp://HOST:PORT` (the topics
+            that another process serves), `memory://` (this process) or `memory://NAME` (shared by all clients of this
+            process that use the name).
         **options: See `OpenOptions`: `client_id`, `sending`, `hooks`, `reply_topic`, `codecs`.
 
     Returns:
@@ -93,7 +94,14 @@ def store_opener(address: QueueAddress) -> Callable[[], QueueStore]:
             return _redis(address)
         case "tcp":
             return _tcp(address)
-    raise InvalidInputError(f"{address.form}:// cannot be opened yet")
+        case _:
+            return _database(address)
+
+
+def _database(address: QueueAddress) -> Callable[[], QueueStore]:
+    from penstock.brokerless.sql.store import SqlStore
+
+    return lambda: SqlStore(address.text)
 
 
 def _memory(address: QueueAddress) -> Callable[[], QueueStore]:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import Enum, auto
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.clock import Clock, SystemClock
 from penstock.config.database_address import DatabaseAddress, DialectName
@@ -86,6 +86,11 @@ class Connection:
         self._database = database
         self._session = session
         self._call = call
+
+    @property
+    def driver_connection(self) -> Any:
+        """The driver's own connection. Whoever uses it neither commits nor rolls back."""
+        return self._session.driver_connection
 
     def execute(self, sql: str, *params: object) -> list[Row]:
         """The rows of a query."""

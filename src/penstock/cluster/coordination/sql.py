@@ -55,7 +55,10 @@ _CLOSE_MS = 2_000
 class SqlCoordination:
     """One connection to the tree; in truth a few, one for each kind of work."""
 
-    def __init__(self, database: Database, tree: SqlTree, session_timeout_ms: int, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, tree: SqlTree, session_timeout_ms: int, clock: Clock, poll_s: float = POLL_S
+    ) -> None:
+        self._poll_s = poll_s
         self._database = database
         self._tree = tree
         self._timeout_ms = session_timeout_ms
@@ -85,14 +88,16 @@ class SqlCoordination:
         session_timeout_ms: int,
         clock: Clock,
         patience_ms: int = 10_000,
+        poll_s: float = POLL_S,
     ) -> SqlCoordination:
-        """Connect, and make the tables and the tree if they are missing; gives up after `patience_ms`.
+        """Connect, and make the tables and the tree if they are missing; gives up after `patience_ms`. Looks every
+        `poll_s` for what others have committed.
 
         Trees of other namespaces in the same database are others' trees.
         """
         tree = SqlTree(namespace)
         database = await _opened(address, session_timeout_ms, clock, patience_ms)
-        coordination = cls(database, tree, session_timeout_ms, clock)
+        coordination = cls(database, tree, session_timeout_ms, clock, poll_s)
         try:
             await coordination._begin()
         except DatabaseError as error:
@@ -237,7 +242,7 @@ class SqlCoordination:
         is_reached = True
         while True:
             try:
-                async with asyncio.timeout(POLL_S):
+                async with asyncio.timeout(self._poll_s):
                     await self._due.wait()
             except TimeoutError:
                 pass

@@ -32,9 +32,24 @@ def able_to_lead(draft: MetadataDraft, partition: PartitionImage) -> frozenset[B
     return able(draft) & draft.with_database_key if partition.needs_database_key else able(draft)
 
 
-def place(draft: MetadataDraft, topic: TopicImage, count: int, epoch: int = 0) -> list[PartitionImage]:
-    """More partitions of a topic: evenly on all brokers, and the rest on those that lead the fewest."""
+NOBODY_YET = BrokerId(0)
+"""Where a partition is said to be that no broker has led yet: whoever reads the metadata expects a broker there."""
+
+
+def place(
+    draft: MetadataDraft, topic: TopicImage, count: int, epoch: int = 0, *, needs_leader: bool = True
+) -> list[PartitionImage]:
+    """More partitions of a topic: evenly on all brokers, and the rest on those that lead the fewest.
+
+    If no broker can lead they are refused, or, without `needs_leader`, wait for the first one that comes.
+    """
     fit = able(draft)
+    if not fit and not needs_leader:
+        databases = DatabaseLoads(draft)
+        return [
+            PartitionImage(index, NO_LEADER, epoch, (NOBODY_YET,), (), database=databases.take(topic))
+            for index in range(len(topic.partitions), len(topic.partitions) + count)
+        ]
     if not fit:
         raise ApiError(Code.INVALID_CONFIG, "penstock.storage = 'sql': no broker that is alive has SQL storage")
     counts = _counts(draft, fit)

@@ -46,6 +46,8 @@ class TopicRules:
     partitions_per_topic: int = 10_000
     partitions: int = 100_000
     views_per_topic: int = 1000
+    needs_leader: bool = True
+    """Whether a topic in shared storage is refused while no broker can lead it. If not, the first that comes leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ def add_partitions(draft: MetadataDraft, request: MorePartitions, rules: TopicRu
     factor = topic.replication_factor
     epoch = shared_storage.first_epoch(topic) if topic.is_shared else 0
     if request.assignments is None and topic.is_shared:
-        placed = shared_storage.place(draft, topic, request.count - before, epoch)
+        placed = shared_storage.place(draft, topic, request.count - before, epoch, needs_leader=rules.needs_leader)
     elif request.assignments is None:
         placed = _place(draft, before, request.count - before, factor)
     else:
@@ -257,7 +259,7 @@ def _placed_partitions(
     _check_limits(draft, request.name, before=0, after=count, rules=rules)
     if topic.is_shared:
         # Whatever factor was asked for: how many copies there are is the storage's matter.
-        return tuple(shared_storage.place(draft, topic, count))
+        return tuple(shared_storage.place(draft, topic, count, needs_leader=rules.needs_leader))
     return tuple(_place(draft, 0, count, factor))
 
 

@@ -40,6 +40,11 @@ class TableRange(NamedTuple):
 class Session(ABC):
     """One connection of a driver."""
 
+    @property
+    @abstractmethod
+    def driver_connection(self) -> Any:
+        """The driver's own connection, for applications that work in the same transaction."""
+
     @abstractmethod
     def begin(self, *, is_read_only: bool) -> None:
         """What only reads may see each statement's own state of the database."""

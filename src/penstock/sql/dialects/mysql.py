@@ -90,6 +90,10 @@ class MySqlSession(Session):
         self._usual_lock_wait_s: int | None = None
         """While lock waits are limited: how long they may be otherwise."""
 
+    @property
+    def driver_connection(self) -> Any:
+        return self._connection
+
     def begin(self, *, is_read_only: bool) -> None:
         """A transaction begins with its first statement."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
 from itertools import chain
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -78,6 +79,10 @@ class PostgreSqlSession(Session):
         self._types: dict[tuple[str, ...], list[int]] = {}
         self._pipeline: AbstractContextManager[psycopg.Pipeline] | None = None
         self._changes: list[psycopg.Cursor[Row]] = []
+
+    @property
+    def driver_connection(self) -> Any:
+        return self._connection
 
     def begin(self, *, is_read_only: bool) -> None:
         """A transaction begins with its first statement. One that only reads needs none: each of its statements sees

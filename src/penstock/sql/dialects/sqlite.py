@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 from penstock.config.database_address import DatabaseAddress
 from penstock.sql.dialects.dialect import Dialect, OnAbort, Row, Session, chunks, last_of_each_key
@@ -64,6 +65,10 @@ class SqliteSession(Session):
         self._file = _identity(path)
         self._parameters = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
         self._dialect = dialect
+
+    @property
+    def driver_connection(self) -> Any:
+        return self._connection
 
     def begin(self, *, is_read_only: bool) -> None:
         if is_read_only:

@@ -119,6 +119,10 @@ class SqlEngine(Engine):
     def takes_writes(self, database: str) -> bool:
         return database not in self._groups.without_writes()
 
+    async def prepare(self) -> None:
+        """Makes the engine's own tables in the default group, and checks that they are this cluster's."""
+        await self._prepared_environment(DEFAULT_GROUP)
+
     async def open(self, wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]) -> None:
         await self._prepared_environment(DEFAULT_GROUP)
         turns = asyncio.Semaphore(_TOGETHER)

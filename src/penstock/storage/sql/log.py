@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code, StorageError
-from penstock.ids import TopicId, TopicPartition
+from penstock.ids import TopicId, TopicPartition, is_companion
 from penstock.logs import fields
 from penstock.records.batch import BatchHeader, read_header, stamp
 from penstock.records.control import Marker, read_marker
@@ -50,6 +50,10 @@ from penstock.storage.tags import WholeLogTags
 logger = logging.getLogger(__name__)
 
 _RELOAD_PAUSE_S = 0.2
+_TURN_MS = 250
+"""For so long nobody else appends after this broker had to take something back: its producers try again by then."""
+_TURN_EVERY_MS = 1000
+"""Nobody is kept from appending more often."""
 
 T = TypeVar("T")
 
@@ -91,6 +95,7 @@ class SqlLog(Log):
         """The state in memory is not that of the database: it is being read again."""
         self._taken_back: set[int] = set()
         """Producers of which batches were taken back: what follows them is not out of order, only early."""
+        self._turn_asked_ms = float("-inf")
         self.stored_producers: set[int] = set()
         self.compacting = asyncio.Lock()
         """Held while records are removed from the middle."""
@@ -153,6 +158,11 @@ class SqlLog(Log):
     def _load_as_leader(self, connection: Connection) -> StoredLog:
         """In a thread."""
         return load_as_leader(connection, self.row, self.table, self.leader_epoch, self.known_end)
+
+    def _load_with_turn(self, connection: Connection) -> StoredLog:
+        """In a thread: others were quicker, and may be so again and again."""
+        stored_state.ask_for_turn(connection, self.row, _TURN_MS)
+        return self._load_as_leader(connection)
 
     def _adopt(self, loaded: StoredLog) -> None:
         """Becomes what the database has."""
@@ -255,7 +265,13 @@ class SqlLog(Log):
         while self._is_stale and not self._is_fenced and not self.is_closed and self.failure is None:
             try:
                 async with self.writer.alone:
-                    self._adopt(await self.env.run(self._load_as_leader))
+                    now_ms = self.env.timer.monotonic_ms()
+                    wants_turn = now_ms - self._turn_asked_ms >= _TURN_EVERY_MS and not is_companion(
+                        self.topic_partition
+                    )
+                    loading = self._load_with_turn if wants_turn else self._load_as_leader
+                    self._adopt(await self.env.run(loading))
+                    self._turn_asked_ms = now_ms if wants_turn else self._turn_asked_ms
             except LogFencedError:
                 self._is_fenced = True
             except GroupAway:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.background_loop import shielded
 from penstock.errors import ApiError, Code
+from penstock.ids import is_companion
 from penstock.sql.database import Connection
 from penstock.storage.snapshots import entry_bytes
 from penstock.storage.sql import stored_state
 from penstock.storage.sql.environment import SqlEnvironment
-from penstock.storage.sql.loading import load_as_leader
+from penstock.storage.sql.loading import StoredLog, load_as_leader
 from penstock.storage.sql.partition_table import PartitionTable
 from penstock.storage.sql.stored_state import QueueRow, StateChanges, StoredState
 
@@ -30,6 +31,10 @@ _COPY_BYTES = 1 << 20
 """Of the rows of one transaction, about."""
 FEW_OFFSETS = 1000
 """So many are copied while appends wait."""
+_TURN_MS = 60_000
+"""For so long clients without a broker do not append to a log that was copied: by then they know where it is. If it is
+not moved after all, the next append of its leader ends that.
+"""
 
 
 class LogCopy:
@@ -58,14 +63,18 @@ class LogCopy:
     async def finish(self) -> None:
         """Copies the rest, and all that is stored of the log. Nobody appends until the caller says so."""
         log = self.log
-        loaded = await log.env.change(
-            lambda connection: load_as_leader(connection, log.row, log.table, log.leader_epoch, log.known_end)
-        )
-        state = loaded.state
+        state = (await log.env.change(self._last_state)).state
         while self._end < state.row.end_offset:
             await self._copy_some(state.row.end_offset)
         await self.env.change(partial(self._save, state))
         self.source_end = state.row.end_offset
+
+    def _last_state(self, connection: Connection) -> StoredLog:
+        """In a thread: clients without a broker, which append by themselves, append nothing behind it."""
+        log = self.log
+        if not is_companion(log.topic_partition):
+            stored_state.ask_for_turn(connection, log.row, _TURN_MS)
+        return load_as_leader(connection, log.row, log.table, log.leader_epoch, log.known_end)
 
     async def _copy_some(self, end_offset: int) -> None:
         offset = self._end
@@ -96,7 +105,7 @@ class LogCopy:
             row.next_id,
             row.start_offset,
             row.leader_epoch,
-            row.token,
+            "" if stored_state.turn_until_us(row.token) else row.token,
         )
 
 

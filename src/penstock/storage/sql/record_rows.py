@@ -122,10 +122,16 @@ def rows_of(batch: memoryview, header: BatchHeader, receive_time_ms: int) -> lis
 def _columns(encoded: bytes) -> HeaderColumns:
     """Of the end of a record."""
     record = RecordView(0, len(encoded), 0, 0, None, None, 0, 0)
-    pairs = [
-        (bytes(name), None if value is None else bytes(value))
-        for name, value, _, _ in walk_headers(memoryview(encoded), record)
-    ]
+    return header_columns(
+        [
+            (bytes(name), None if value is None else bytes(value))
+            for name, value, _, _ in walk_headers(memoryview(encoded), record)
+        ]
+    )
+
+
+def header_columns(pairs: list[tuple[bytes, bytes | None]]) -> HeaderColumns:
+    """The columns of a record's headers."""
     names = [name for name, _ in pairs]
     biz_id = _column(pairs, names, _BIZ_ID, MAX_BIZ_ID)
     tags = _column(pairs, names, _TAGS, MAX_TAGS)
@@ -251,8 +257,8 @@ class _Building:
         _, biz_id, tags, key, value, headers, *_ = row
         self._size += put_fields(
             self._parts,
-            key if key is None or type(key) is bytes else _bytes(key),
-            value if value is None or type(value) is bytes else _bytes(value),
+            key if key is None or type(key) is bytes else bytes_in(key),
+            value if value is None or type(value) is bytes else bytes_in(value),
             b"\0" if biz_id is None and tags is None and headers is None else _encoded_headers(biz_id, tags, headers),
             time - self._base_time,
             offset - self._base_offset,
@@ -295,7 +301,7 @@ def empty_batch(base_offset: int, next_offset: int, leader_epoch: int) -> bytear
     return with_header(header, b"")
 
 
-def _bytes(value: Any) -> bytes:
+def bytes_in(value: Any) -> bytes:
     """What somebody wrote as text is text."""
     return value.encode() if isinstance(value, str) else bytes(value)
 
@@ -307,14 +313,19 @@ def _encoded_headers(biz_id: str | None, tags: str | None, headers: str | None) 
 
 
 def _encoded(biz_id: str | None, tags: str | None, headers: str | None) -> bytes:
+    return join_headers([encode_header(name, value) for name, value in headers_in(biz_id, tags, headers)])
+
+
+def headers_in(biz_id: str | None, tags: str | None, headers: str | None) -> list[tuple[bytes, bytes | None]]:
+    """The headers that the columns of a row hold, in order."""
     pairs = [] if headers is None else _from_json(headers)
     names = {name for name, _ in pairs}
-    first = [
+    first: list[tuple[bytes, bytes | None]] = [
         (name, text.encode())
         for name, text in ((_BIZ_ID, biz_id), (_TAGS, tags))
         if text is not None and name not in names
     ]
-    return join_headers([encode_header(name, value) for name, value in (*first, *pairs)])
+    return [*first, *pairs]
 
 
 _kept_encoded = lru_cache(maxsize=4096)(_encoded)

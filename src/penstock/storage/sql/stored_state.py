@@ -161,6 +161,26 @@ def move_end(
         raise MovedError(f'the log in "{row.table}" ended elsewhere for a moment')
 
 
+_TURN = "turn:"
+
+
+def ask_for_turn(connection: Connection, row: QueueRow, duration_ms: int) -> None:
+    """From the commit on, and for so long by the database's clock, clients without a broker do not append to a log.
+
+    They look for this in the row when they lock it. It is in the place of the token of an append of which everybody
+    knows by now whether it succeeded.
+    """
+    ((now_us,),) = connection.execute(f"SELECT {connection.dialect.now_us}")
+    connection.change(
+        "UPDATE queue SET token = ? WHERE table_name = ?", f"{_TURN}{now_us + duration_ms * 1000}", row.table
+    )
+
+
+def turn_until_us(token: str) -> int:
+    """Until when it is the leader's turn, by the database's clock; 0 if it is not."""
+    return int(token.removeprefix(_TURN)) if token.startswith(_TURN) else 0
+
+
 def check_end(connection: Connection, row: QueueRow, *, expected_id: int, leader_epoch: int) -> None:
     """Locks the row of a log; LogFencedError or MovedError if the caller may not append at this end."""
     found = lock_row(connection, row)

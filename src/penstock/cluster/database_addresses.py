@@ -1,4 +1,4 @@
-"""The servers of database groups, as this broker reaches them: addresses of the metadata, with their passwords."""
+"""The servers of database groups, as this process reaches them: addresses of the metadata, with their passwords."""
 
 from __future__ import annotations
 

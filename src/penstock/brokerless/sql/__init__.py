@@ -1,0 +1,1 @@
+"""The queue in a database that clients use without a broker; `docs/internals/direct.md`."""

@@ -1,1 +1,0 @@
-"""The SDK's clients on a database, without a broker."""
