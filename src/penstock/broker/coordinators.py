@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from penstock.broker.metrics.registry import LabelledValue
 from penstock.broker.peers import Peers
+from penstock.broker.remote_groups import RemoteGroups
 from penstock.broker.remote_transactions import RemoteTransactions
 from penstock.clock import Clock
 from penstock.cluster.decisions.retired_partitions import is_writable, successor_of_gone
@@ -100,6 +101,7 @@ class Coordinators:
         self._databases = databases
         self._copies: list[OffsetTables | GroupTables] = []
         self.remote_transactions = RemoteTransactions(replicas.broker, self, metadata, peers)
+        self.remote_groups = RemoteGroups(replicas.broker, metadata, peers)
         self._replicas = replicas
         self._repair = repair
         self._config = config

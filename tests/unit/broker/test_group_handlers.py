@@ -8,6 +8,7 @@ import pytest
 
 from penstock.broker.handlers.committed_offsets import CommittedOffsetHandlers
 from penstock.broker.handlers.groups import GroupHandlers
+from penstock.broker.remote_groups import RemoteGroups
 from penstock.broker.requests.context import RequestContext
 from penstock.clock import ManualClock
 from penstock.cluster.metadata_changes import MetadataChanges
@@ -15,7 +16,11 @@ from penstock.errors import ApiError, Code
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.events import Heartbeat
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
-from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from penstock.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
 from support import callers
 
 
@@ -30,6 +35,13 @@ class Refusing:
 
     async def check_reader(self, group_id: str, member_id: str | None, epoch: int) -> None:
         raise ApiError(self._code)
+
+
+class NobodyElse:
+    """No other broker coordinates the group."""
+
+    async def offsets(self, group: OffsetFetchRequestGroup, version: int, *, require_stable: bool) -> None:
+        return None
 
 
 @pytest.mark.parametrize(
@@ -55,7 +67,10 @@ async def test_offsets_that_cannot_be_told_are_refused_one_by_one(version: int, 
     partitions for no offsets. librdkafka, which speaks version 7, never reads a partition again that has an error.
     """
     handlers = CommittedOffsetHandlers(
-        cast(GroupCoordinator, Refusing(reason)), cast(MetadataChanges, None), ManualClock()
+        cast(GroupCoordinator, Refusing(reason)),
+        cast(RemoteGroups, NobodyElse()),
+        cast(MetadataChanges, None),
+        ManualClock(),
     )
     asked = (OffsetFetchRequestTopic(name="orders", partition_indexes=(0, 2)),)
     request = OffsetFetchRequest(group_id="workers", topics=asked)

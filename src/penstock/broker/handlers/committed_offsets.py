@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from penstock.broker.remote_groups import RemoteGroups
 from penstock.broker.requests.context import RequestContext
 from penstock.clock import Clock
 from penstock.cluster.metadata_changes import MetadataChanges
@@ -72,8 +73,11 @@ class _Asked(NamedTuple):
 
 
 class CommittedOffsetHandlers:
-    def __init__(self, coordinator: GroupCoordinator, metadata: MetadataChanges, clock: Clock) -> None:
+    def __init__(
+        self, coordinator: GroupCoordinator, remote: RemoteGroups, metadata: MetadataChanges, clock: Clock
+    ) -> None:
         self._coordinator = coordinator
+        self._remote = remote
         self._metadata = metadata
         self._clock = clock
 
@@ -201,6 +205,10 @@ class CommittedOffsetHandlers:
                 )
             return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(topics))
         except ApiError as error:
+            if error.code is Code.NOT_COORDINATOR and not context.caller.is_inter_broker:
+                answer = await self._remote.offsets(group, version, require_stable=require_stable)
+                if answer is not None:
+                    return answer
             return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
 
     async def _offsets(

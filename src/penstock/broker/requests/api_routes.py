@@ -233,7 +233,9 @@ def _consumer_groups(given: HandlerDependencies) -> Mapping[Api, MessageHandler]
 def _committed_offsets(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
     from penstock.broker.handlers.committed_offsets import CommittedOffsetHandlers
 
-    handlers = CommittedOffsetHandlers(given.coordinators.groups.coordinator(), given.metadata, given.clock)
+    handlers = CommittedOffsetHandlers(
+        given.coordinators.groups.coordinator(), given.coordinators.remote_groups, given.metadata, given.clock
+    )
     return {
         apis.OFFSET_COMMIT: handlers.offset_commit,
         apis.OFFSET_FETCH: handlers.offset_fetch,
