@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T | asyncio.Task[T]:
-    """The result of `work` if it can be had without waiting, else a task that carries on with it.
+def start(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], then: Callable[[T], None] | None = None
+) -> T | asyncio.Task[T]:
+    """The result of `work` if it can be had without waiting, else a task that carries on with it. `then` is called with
+    the result of the task where the task ends: a callback of the task would be called a turn of the event loop later.
 
     Until its first wait the work runs outside any task: it must not ask for the current one (`asyncio.timeout` does).
     """
@@ -24,14 +27,17 @@ def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T | 
     except StopIteration as done:
         result: T = done.value
         return result
-    resumed = _resumed(work, waiting_for)
+    resumed = _resumed(work, waiting_for, then)
     resumed.send(None)
     return loop.create_task(resumed)
 
 
-async def _resumed(work: Coroutine[Any, Any, T], waiting_for: Any) -> T:
+async def _resumed(work: Coroutine[Any, Any, T], waiting_for: Any, then: Callable[[T], None] | None) -> T:
     """A coroutine, because asyncio makes no task of a generator from Python 3.12 on."""
-    return await _carry_on(work, waiting_for)
+    result = await _carry_on(work, waiting_for)
+    if then is not None:
+        then(result)
+    return result
 
 
 @types.coroutine

@@ -29,15 +29,21 @@ class FrameBuffer:
         """`on_granted` is called when there is room again, after `make_room` has said that there is none."""
         self._allowance = allowance
         self._max_frame_bytes = max_frame_bytes
+        self._min_frame_bytes = _MIN_FRAME_BYTES
         self._on_granted = on_granted
         self._buffer: memoryview | None = None
         self._start = 0
         self._end = 0
         """The bytes of the buffer between these two are received and not handled yet."""
-        self._borrowed = 0
+        self.borrowed = 0
         """Bytes of the buffer that come out of the allowance."""
         self.is_waiting = False
         """The next frame needs more of the allowance than there is."""
+
+    def limit(self, max_frame_bytes: int, min_frame_bytes: int | None = None) -> None:
+        """From the next frame on: the sizes that are allowed."""
+        self._max_frame_bytes = max_frame_bytes
+        self._min_frame_bytes = _MIN_FRAME_BYTES if min_frame_bytes is None else min_frame_bytes
 
     @property
     def is_empty(self) -> bool:
@@ -64,13 +70,19 @@ class FrameBuffer:
             return None
         assert self._buffer is not None
         (size,) = _SIZE.unpack_from(self._buffer, start)
-        if not _MIN_FRAME_BYTES <= size <= self._max_frame_bytes:
-            raise ProtocolError(f"a request of {size} bytes; allowed are {_MIN_FRAME_BYTES} to {self._max_frame_bytes}")
+        if not self._min_frame_bytes <= size <= self._max_frame_bytes:
+            raise ProtocolError(
+                f"a request of {size} bytes; allowed are {self._min_frame_bytes} to {self._max_frame_bytes}"
+            )
         start += _SIZE_BYTES
         if end - start < size:
             return None
         self._start = start + size
         return self._buffer[start : start + size]
+
+    def put_back(self, frame: memoryview) -> None:
+        """The frame that was given last is the next again."""
+        self._start -= _SIZE_BYTES + len(frame)
 
     def make_room(self) -> bool:
         """Moves what is left to the front, or into a buffer that the next frame fits in; no frame is in use any more.
@@ -84,7 +96,7 @@ class FrameBuffer:
         left = self._end - self._start
         if left == 0:
             self._start = self._end = 0
-            if self._borrowed and self._allowance.is_short:
+            if self.borrowed and self._allowance.is_short:
                 self.release()
             return True
         needed = self._wanted_bytes(buffer, left)
@@ -93,16 +105,28 @@ class FrameBuffer:
                 buffer[:left] = buffer[self._start : self._end]
                 self._start, self._end = 0, left
             return True
-        extra = needed - BASE_BYTES - self._borrowed
+        extra = needed - BASE_BYTES - self.borrowed
         if extra > 0 and not self._allowance.take(extra):
             self.is_waiting = True
-            self._allowance.wait(extra, self._borrowed, self._granted)
+            self._allowance.wait(extra, self.borrowed, self._granted)
             return not self.is_waiting
-        self._borrowed += max(0, extra)
+        self.borrowed += max(0, extra)
         larger = memoryview(bytearray(needed))
         larger[:left] = buffer[self._start : self._end]
         self._buffer, self._start, self._end = larger, 0, left
         return True
+
+    def shrink(self) -> None:
+        """Gives back what large frames were given, if what is left needs it no more; no frame is in use any more."""
+        buffer, left = self._buffer, self._end - self._start
+        if buffer is None or not self.borrowed or left > BASE_BYTES:
+            return
+        kept = bytes(buffer[self._start : self._end])
+        self.release()
+        if kept:
+            self._buffer = memoryview(bytearray(BASE_BYTES))
+            self._buffer[:left] = kept
+            self._end = left
 
     def stop_waiting(self) -> None:
         if self.is_waiting:
@@ -111,7 +135,7 @@ class FrameBuffer:
 
     def release(self) -> None:
         """Gives all memory back; what was received is lost."""
-        borrowed, self._borrowed = self._borrowed, 0
+        borrowed, self.borrowed = self.borrowed, 0
         self._buffer = None
         self._start = self._end = 0
         if borrowed:
@@ -129,5 +153,5 @@ class FrameBuffer:
 
     def _granted(self, count: int) -> None:
         self.is_waiting = False
-        self._borrowed += count
+        self.borrowed += count
         self._on_granted()

@@ -3,6 +3,7 @@
 HTTP/1.1 by h11 over asyncio streams. Rules:
 
 - Healthy means that the process serves; ready means that it can be given work. Every request asks again.
+- With credentials every page needs them, so a probe has to send them too.
 - Header size, connections, and the times to send a request and to take a response are bounded.
 - A connection is one task; the server owns all of them and leaves none behind when it closes.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -23,6 +25,7 @@ import h11
 from penstock.config.address import Address
 from penstock.errors import ConfigError
 from penstock.logs import fields
+from penstock.security.http_credentials import HttpCredentials
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +78,12 @@ class HttpServer:
         limits: HttpLimits | None = None,
         *,
         setting: str = "broker.http",
+        tls: ssl.SSLContext | None = None,
+        credentials: Callable[[], HttpCredentials | None] = lambda: None,
     ) -> None:
-        """`setting` names the address in errors."""
+        """`setting` names the address in errors. Without credentials everyone is answered."""
+        self._tls = tls
+        self._credentials = credentials
         self._setting = setting
         self._address = Address(host, port)
         self._metrics = metrics
@@ -93,10 +100,15 @@ class HttpServer:
         return len(self._connections)
 
     async def start(self) -> Address:
-        """Listen; returns the address in use, which tells the port when 0 was asked for."""
+        """Listen; returns the address in use, with the port that stands for 0."""
         try:
             self._server = await asyncio.start_server(
-                self._accept, self._address.host, self._address.port, limit=self._limits.header_bytes
+                self._accept,
+                self._address.host,
+                self._address.port,
+                limit=self._limits.header_bytes,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else self._limits.request_ms / 1000,
             )
         except (OSError, UnicodeError) as error:
             # The second: a host that cannot be a name.
@@ -154,11 +166,15 @@ class HttpServer:
         if request is None:
             return False
         await self._send(connection, writer, await self._answer(request), request.method)
-        # A body that we did not wait for ends the connection: what follows could not be told from it.
+        # A body that we did not read ends the connection: we could not tell the next request from it.
         return connection.our_state is h11.DONE and connection.their_state is h11.DONE
 
     async def _answer(self, request: h11.Request) -> Answer:
         path = urlsplit(request.target.decode("ascii", "replace")).path
+        credentials = self._credentials()
+        if credentials is not None and not credentials.allow(_header(request, b"authorization")):
+            log.info("http request refused: wrong or no credentials", extra=fields(path=path))
+            return Answer(401, b"unauthorized\n", headers=(("WWW-Authenticate", 'Basic realm="penstock"'),))
         if path not in ("/", "/metrics", "/health", "/ready"):
             return Answer(404, b"not found\n")
         if request.method not in (b"GET", b"HEAD"):
@@ -214,6 +230,10 @@ async def _next_request(connection: h11.Connection, reader: asyncio.StreamReader
     while isinstance(connection.next_event(), h11.Data):
         pass
     return event
+
+
+def _header(request: h11.Request, wanted: bytes) -> bytes | None:
+    return next((value for name, value in request.headers if name == wanted), None)
 
 
 def _checked(outcome: tuple[bool, Mapping[str, Any]]) -> Answer:

@@ -3,6 +3,8 @@
 A call that fails closes the connection, and the next call opens another. Responses have a largest size and calls a
 longest time. A response is handed on in the memory into which it was received: the kernel alone copies what a follower
 fetches.
+
+Where the other broker asks for a login, each connection begins with one, and logs in again before its session ends.
 """
 
 from __future__ import annotations
@@ -11,14 +13,39 @@ import asyncio
 import ssl
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
-from penstock.errors import PeerError
+from penstock.errors import Code, PeerError, ProtocolError
+from penstock.protocol import decoding, encoding
+from penstock.protocol.apis import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.protocol.varint import read_uvarint
+from penstock.security.exchange import ClientExchange, LoginError
 
 _i32 = struct.Struct(">i")
 _header = struct.Struct(">hhi").pack
 _SIZE_BYTES = 4
+_HANDSHAKE_VERSION, _AUTHENTICATE_VERSION = 1, 2
+_PART_OF_SESSION = 0.85
+"""A client logs in again when so much of its session is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLogin:
+    """How to log in to another broker, once."""
+
+    mechanism: str
+    exchange: ClientExchange
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSecurity:
+    """What connections to other brokers need, if those ask for it; each raises PeerError if this broker lacks it."""
+
+    tls: Callable[[], ssl.SSLContext]
+    login: Callable[[], PeerLogin]
 
 
 class Peer:
@@ -33,8 +60,14 @@ class Peer:
         max_answer_bytes: int,
         timeout_s: float,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        login: Callable[[], PeerLogin] | None = None,
     ) -> None:
-        """`tls` is asked for each connection, if it is encrypted; the other broker is checked by its host name."""
+        """The peer calls `tls` for each encrypted connection, and checks the other broker by its host name. It calls
+        `login` for each login that the other broker wants.
+        """
+        self._login = login
+        self._log_in_at: float | None = None
+        """When the session is so old that it is time to log in again."""
         self._host = host
         self._port = port
         self._client_id = client_id.encode()
@@ -46,10 +79,10 @@ class Peer:
         self._turn = asyncio.Lock()
 
     def start_call(self, api_key: int, version: int, body: bytes, *, is_flexible: bool) -> asyncio.Task[memoryview]:
-        """`call` in a task of its own. Whoever waits for it may be cancelled in the moment in which it fails."""
+        """`call` in a task of its own. A caller that waits for it may be cancelled in the moment in which it fails."""
         call = self.call(api_key, version, body, is_flexible=is_flexible)
         task = asyncio.get_running_loop().create_task(call)
-        # Asked for what went wrong also when nobody waits any more: else it would be logged as an error of ours.
+        # Retrieve the exception even if no caller waits any more, or asyncio would log it.
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return task
 
@@ -86,6 +119,44 @@ class Peer:
                     server_hostname=None if self._tls is None else self._host,
                 )
             self._link = link
+            if self._login is not None:
+                await self._log_in(link, self._login())
+        elif self._login is not None and self._log_in_at is not None and loop.time() >= self._log_in_at:
+            await self._log_in(link, self._login())
+        return await self._ask(link, api_key, version, body, is_flexible)
+
+    async def _log_in(self, link: _Link, login: PeerLogin) -> None:
+        handshake = encoding.encode(SaslHandshakeRequest(mechanism=login.mechanism), _HANDSHAKE_VERSION)
+        answer = await self._ask(link, SASL_HANDSHAKE.key, _HANDSHAKE_VERSION, handshake, False)
+        try:
+            agreed = decoding.decode(SaslHandshakeResponse, _HANDSHAKE_VERSION, answer, 0)[0]
+            if agreed.error_code:
+                raise PeerError(
+                    f"it refuses the login: {Code(agreed.error_code).name}, this broker uses {login.mechanism} and it "
+                    f"takes {', '.join(agreed.mechanisms)}"
+                )
+            await self._exchange(link, login.exchange)
+        except (LoginError, ProtocolError) as error:
+            raise PeerError(f"the login failed: {error}") from None
+
+    async def _exchange(self, link: _Link, exchange: ClientExchange) -> None:
+        version, challenge = _AUTHENTICATE_VERSION, None
+        while True:
+            # Hashing a password takes long, on purpose.
+            message = await asyncio.to_thread(exchange.respond, challenge)
+            if message is None:
+                return
+            request = encoding.encode(SaslAuthenticateRequest(auth_bytes=message), version)
+            answer = await self._ask(link, SASL_AUTHENTICATE.key, version, request, True)
+            response = decoding.decode(SaslAuthenticateResponse, version, answer, 0)[0]
+            if response.error_code:
+                raise LoginError(response.error_message or Code(response.error_code).name)
+            challenge = bytes(response.auth_bytes)
+            life_s = response.session_lifetime_ms / 1000
+            self._log_in_at = asyncio.get_running_loop().time() + life_s * _PART_OF_SESSION if life_s else None
+
+    async def _ask(self, link: _Link, api_key: int, version: int, body: bytes, is_flexible: bool) -> memoryview:
+        loop = asyncio.get_running_loop()
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         head = _header(api_key, version, correlation_id) + len(self._client_id).to_bytes(2, "big") + self._client_id
         if is_flexible:
@@ -98,7 +169,7 @@ class Peer:
             timer.cancel()
         (answered,) = _i32.unpack_from(answer)
         if answered != correlation_id:
-            raise PeerError(f"an answer to request {answered} where {correlation_id} was asked")
+            raise PeerError(f"an answer to request {answered} instead of {correlation_id}")
         if not is_flexible:
             return answer[4:]
         tags, position = read_uvarint(answer, 4)

@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from socket import socket
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from penstock.config.security import SecuritySettings
 from penstock.errors import ConfigError
 from penstock.parts import Part, read_part, size_of
+from penstock.security.principal_mapping import distinguished_name
 
 _SEND_BYTES_A_TURN = 1 << 20
 """So that one fast reader does not keep the others waiting: encryption costs time here, not in the kernel."""
@@ -30,6 +32,8 @@ _PIECE_BYTES = 128 << 10
 """So much is encrypted and sent with one call."""
 _RECEIVED_BYTES = 256 << 10
 """So much is received with one call."""
+_HTTP = ""
+"""The port for health and metrics is no listener that could be named: what is said of all others is for it too."""
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: forward secrecy and authenticated encryption. Those of TLS 1.3 are all good."""
 
@@ -37,11 +41,21 @@ _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 class TlsTransport:
     """A non-blocking socket with TLS."""
 
-    def __init__(self, sock: socket, contexts: TlsContexts) -> None:
+    def __init__(
+        self,
+        sock: socket,
+        contexts: TlsContexts,
+        listener: str,
+        on_name: Callable[[str | None], None] = lambda name: None,
+    ) -> None:
+        """`on_name` is called with the name of the client's certificate, None if it has shown none; an OSError of it
+        fails the handshake.
+        """
+        self._on_name = on_name
         self._sock = sock
         self._fd = sock.fileno()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = contexts.server.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = contexts.server(listener).wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._space = contexts.space
         self._encrypted = memoryview(b"")
         """What the socket has not taken yet."""
@@ -81,7 +95,7 @@ class TlsTransport:
         except (BlockingIOError, InterruptedError):
             return received or None
         except OSError as error:
-            # A failed handshake, a broken record, a client that is gone. It is told, if it still listens.
+            # A failed handshake, a broken record, a client that is gone. Send it the alert, if it still listens.
             self.failure = reason_of(error)
             with suppress(OSError):
                 self._flush()
@@ -111,6 +125,7 @@ class TlsTransport:
         while not self.is_established:
             try:
                 self._tls.do_handshake()
+                self._on_name(self._client_name())
                 self.is_established = True
             except ssl.SSLWantReadError:
                 self._flush_handshake()
@@ -118,6 +133,12 @@ class TlsTransport:
                     return False
         self._flush_handshake()
         return True
+
+    def _client_name(self) -> str | None:
+        certificate = self._tls.getpeercert()
+        # Typed for any field of a certificate; the subject has names in it.
+        subject = cast(Any, certificate.get("subject")) if certificate else None
+        return None if subject is None else distinguished_name(subject)
 
     def _flush_handshake(self) -> None:
         self.wants_write = True
@@ -180,8 +201,12 @@ class TlsContexts:
         self.space = memoryview(bytearray(_RECEIVED_BYTES))
         """What sockets are read into; nothing stays in it."""
         self._stamp = self._read_stamp()
-        self.server = self._new_server_context()
+        self._servers = self._new_server_contexts()
         self.client = self._new_client_context()
+
+    def server(self, listener: str) -> ssl.SSLContext:
+        """For the clients of a listener."""
+        return self._servers[self._settings.client_certificates.of(listener)]
 
     def reload(self, *, is_forced: bool = False) -> bool:
         """Reads the files again if they have changed; whether new connections use something else from now on.
@@ -191,21 +216,36 @@ class TlsContexts:
         stamp = self._read_stamp()
         if stamp == self._stamp and not is_forced:
             return False
-        server, client = self._new_server_context(), self._new_client_context()
-        self._stamp, self.server, self.client = stamp, server, client
+        servers, client = self._new_server_contexts(), self._new_client_context()
+        self._stamp, self._servers, self.client = stamp, servers, client
         return True
 
-    def _new_server_context(self) -> ssl.SSLContext:
+    def new_http_context(self) -> ssl.SSLContext:
+        """For an HTTP server, which keeps its context for good: each handshake takes the certificate of now."""
+
+        def use_current(handshake: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext) -> None:
+            handshake.context = self.server(_HTTP)
+
+        context = self._new_server_context(self._settings.client_certificates.of(_HTTP))
+        context.sni_callback = use_current
+        return context
+
+    def _new_server_contexts(self) -> dict[str, ssl.SSLContext]:
+        """By what clients have to show."""
+        words = {word for _, word in self._settings.client_certificates} | {"none"}
+        return {word: self._new_server_context(word) for word in words}
+
+    def _new_server_context(self, client_certificates: str) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._configure(context)
         required = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-        context.verify_mode = required[self._settings.client_certificates]
+        context.verify_mode = required[client_certificates]
         # A session ticket would have to be shared by brokers; clients connect seldom.
         context.num_tickets = 0
         return context
 
     def _new_client_context(self) -> ssl.SSLContext:
-        """For connections to other brokers, who are checked by name, and to whom this one shows its certificate."""
+        """For connections to other brokers: checks their name, and shows them this broker's certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._configure(context)
         return context
@@ -256,7 +296,7 @@ def _line_of(file: Path) -> str:
 
 
 def reason_of(error: OSError) -> str:
-    """OpenSSL's numbers and source lines help nobody."""
+    """The reason without OpenSSL's numbers and source lines, which do not help an operator."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).replace("_", " ").lower()
     return error.strerror or str(error)

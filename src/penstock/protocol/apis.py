@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import Any
 
 from penstock.errors import ProtocolError
-from penstock.protocol import decoding, encoding, fetch, header, produce
+from penstock.protocol import decoding, encoding, fetch, header, packed_commit, produce
 from penstock.protocol.messages.api_versions import ApiVersion
 from penstock.protocol.schema import NEVER
 from penstock.protocol.steps import Steps
@@ -74,6 +74,7 @@ LEAVE_GROUP = _described(13, "LeaveGroup", (0, 5), 4)
 SYNC_GROUP = _described(14, "SyncGroup", (0, 5), 4)
 DESCRIBE_GROUPS = _described(15, "DescribeGroups", (0, 6), 5)
 LIST_GROUPS = _described(16, "ListGroups", (0, 5), 3)
+SASL_HANDSHAKE = _described(17, "SaslHandshake", (0, 1), NEVER)
 API_VERSIONS = _described(18, "ApiVersions", (0, 4), 3)
 CREATE_TOPICS = _described(19, "CreateTopics", (2, 7), 5)
 DELETE_TOPICS = _described(20, "DeleteTopics", (1, 6), 4)
@@ -85,9 +86,13 @@ ADD_OFFSETS_TO_TXN = _described(25, "AddOffsetsToTxn", (0, 4), 3)
 END_TXN = _described(26, "EndTxn", (0, 5), 3)
 WRITE_TXN_MARKERS = _described(27, "WriteTxnMarkers", (1, 2), 1)
 TXN_OFFSET_COMMIT = _described(28, "TxnOffsetCommit", (0, 5), 3)
+DESCRIBE_ACLS = _described(29, "DescribeAcls", (1, 3), 2)
+CREATE_ACLS = _described(30, "CreateAcls", (1, 3), 2)
+DELETE_ACLS = _described(31, "DeleteAcls", (1, 3), 2)
 DESCRIBE_CONFIGS = _described(32, "DescribeConfigs", (1, 4), 4)
 ALTER_CONFIGS = _described(33, "AlterConfigs", (0, 2), 2)
 DESCRIBE_LOG_DIRS = _described(35, "DescribeLogDirs", (1, 4), 2)
+SASL_AUTHENTICATE = _described(36, "SaslAuthenticate", (0, 2), 2)
 CREATE_PARTITIONS = _described(37, "CreatePartitions", (0, 3), 2)
 DELETE_GROUPS = _described(42, "DeleteGroups", (0, 2), 2)
 ELECT_LEADERS = _described(43, "ElectLeaders", (0, 2), 2)
@@ -95,6 +100,10 @@ INCREMENTAL_ALTER_CONFIGS = _described(44, "IncrementalAlterConfigs", (0, 1), 1)
 ALTER_PARTITION_REASSIGNMENTS = _described(45, "AlterPartitionReassignments", (0, 1), 0)
 LIST_PARTITION_REASSIGNMENTS = _described(46, "ListPartitionReassignments", (0, 0), 0)
 OFFSET_DELETE = _described(47, "OffsetDelete", (0, 0), NEVER)
+DESCRIBE_CLIENT_QUOTAS = _described(48, "DescribeClientQuotas", (0, 1), 1)
+ALTER_CLIENT_QUOTAS = _described(49, "AlterClientQuotas", (0, 1), 1)
+DESCRIBE_USER_SCRAM_CREDENTIALS = _described(50, "DescribeUserScramCredentials", (0, 0), 0)
+ALTER_USER_SCRAM_CREDENTIALS = _described(51, "AlterUserScramCredentials", (0, 0), 0)
 UPDATE_FEATURES = _described(57, "UpdateFeatures", (0, 2), 0)
 DESCRIBE_CLUSTER = _described(60, "DescribeCluster", (0, 2), 0)
 DESCRIBE_PRODUCERS = _described(61, "DescribeProducers", (0, 0), 0)
@@ -121,6 +130,7 @@ APIS = {
         SYNC_GROUP,
         DESCRIBE_GROUPS,
         LIST_GROUPS,
+        SASL_HANDSHAKE,
         API_VERSIONS,
         CREATE_TOPICS,
         DELETE_TOPICS,
@@ -132,9 +142,13 @@ APIS = {
         END_TXN,
         WRITE_TXN_MARKERS,
         TXN_OFFSET_COMMIT,
+        DESCRIBE_ACLS,
+        CREATE_ACLS,
+        DELETE_ACLS,
         DESCRIBE_CONFIGS,
         ALTER_CONFIGS,
         DESCRIBE_LOG_DIRS,
+        SASL_AUTHENTICATE,
         CREATE_PARTITIONS,
         DELETE_GROUPS,
         ELECT_LEADERS,
@@ -142,6 +156,10 @@ APIS = {
         ALTER_PARTITION_REASSIGNMENTS,
         LIST_PARTITION_REASSIGNMENTS,
         OFFSET_DELETE,
+        DESCRIBE_CLIENT_QUOTAS,
+        ALTER_CLIENT_QUOTAS,
+        DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ALTER_USER_SCRAM_CREDENTIALS,
         UPDATE_FEATURES,
         DESCRIBE_CLUSTER,
         DESCRIBE_PRODUCERS,
@@ -170,6 +188,10 @@ def decode_request(
         raise ProtocolError(f"{api.name} v{version} is not supported")
     if api.by_hand is not None:
         return api.by_hand(version, body, position, max_entries)
+    if api is OFFSET_COMMIT:
+        packed = packed_commit.decode(version, body, position, max_entries)
+        if packed is not None:
+            return packed
     return decoding.decode(api.request, version, body, position, max_entries)[0]
 
 

@@ -38,6 +38,8 @@ T = TypeVar("T")
 Decoder = Callable[[bytes | memoryview, int, int], tuple[Any, int, int]]
 SteppingDecoder = Callable[[bytes | memoryview, int, int], Steps[tuple[Any, int, int]]]
 
+_UUIDS_KEPT = 4096
+
 NO_LIMIT = 1 << 62
 """Of entries: for what brokers tell each other, and for what they keep."""
 
@@ -91,10 +93,16 @@ def _build(cls: type, version: int, *, in_steps: bool) -> Any:
     return generator.source.build("data, pos, left", f"decode {cls.__name__} v{version}")
 
 
-# The raw decoder of a class and version; it reports a short message as `struct.error` or `IndexError`. It is told how
-# many entries there may be, and gives back how many were left.
+# The raw decoder of a class and version; it reports a short message as `struct.error` or `IndexError`. It takes how
+# many entries there may be, and returns how many were left.
 decoder: Callable[[type, int], Decoder] = functools.cache(_compile)
 _stepping_decoder: Callable[[type, int], SteppingDecoder] = functools.cache(_compile_stepping)
+
+
+@functools.lru_cache(_UUIDS_KEPT)
+def _uuid_of(data: bytes) -> UUID:
+    """Topic ids come again and again, and making one is slow."""
+    return UUID(bytes=data)
 
 
 def _refuse(what: str) -> ProtocolError:
@@ -112,7 +120,7 @@ class _DecoderSource:
         self.source = Source()
         self.source.names.update(
             too_many=_too_many,
-            UUID=UUID,
+            uuid_of=_uuid_of,
             ProtocolError=ProtocolError,
             refuse=_refuse,
             continue_uvarint=continue_uvarint,
@@ -158,7 +166,7 @@ class _DecoderSource:
                 self._run.append((code, local))
                 if code == UUID_CODE:
                     self._flush()
-                    self.source.line(f"{local} = UUID(bytes={local})")
+                    self.source.line(f"{local} = uuid_of({local})")
             case Text():
                 self._sized("h", local, nullable, what, "str(data[pos:stop], 'utf-8') if stop > pos else ''")
             case Blob():

@@ -82,7 +82,7 @@ class FetchPartition(NamedTuple):
 
     topic: str | None
     topic_id: bytes | None
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not called
     current_leader_epoch: int
     fetch_offset: int
     last_fetched_epoch: int
@@ -116,7 +116,7 @@ class FetchResult(NamedTuple):
 
     topic: str | None
     topic_id: bytes | None
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not called
     error_code: int = 0
     high_watermark: int = -1
     last_stable_offset: int = -1

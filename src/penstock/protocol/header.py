@@ -28,7 +28,7 @@ _CORRELATION_ID_AND_NO_TAGS = struct.Struct(">ix").pack
 
 
 class RequestHeader(NamedTuple):
-    """Who asks what, and where in the frame the body begins."""
+    """The client, the API and version, and where in the frame the body begins."""
 
     api_key: int
     api_version: int

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from penstock.errors import ProtocolError
 from penstock.protocol.decoding import NO_LIMIT
 from penstock.protocol.steps import ENTRIES_A_STEP, Steps, run
-from penstock.protocol.varint import continue_uvarint, skip_tags, uvarint
+from penstock.protocol.varint import continue_uvarint, read_uvarint, skip_tag_section, skip_tags, uvarint
 
 FLEXIBLE_FROM = 9
 
@@ -47,9 +47,17 @@ _index_varint = struct.Struct(">iB").unpack_from
 _oldest_partition = struct.Struct(">ihq").pack
 _plain_partition = struct.Struct(">ihqq").pack
 _partition = struct.Struct(">ihqqq").pack
+_PARTITION_BYTES = struct.calcsize(">ihqqq")
 # No record errors, no message, no tags: what almost every partition of a flexible response is.
 _good_partition = struct.Struct(">ihqqqBBx").pack
 _correlation_id_no_tags = struct.Struct(">ix").pack
+# A flexible response about one partition without details, up to the name of its topic and behind it: what clients get
+# that send a batch as soon as they have it.
+_one_head = struct.Struct(">iixBB").pack
+_one_tail = struct.Struct(">BihqqqBBxxix").pack
+_ONE_BYTES = struct.calcsize(">ixBB") + struct.calcsize(">BihqqqBBxxix")
+_SHORT_NAME_BYTES = 126
+"""Its length is one byte."""
 _current_leader_tag = struct.Struct(">BBBiix").pack
 _CURRENT_LEADER_SIZE = 9
 _STEP_MASK = ENTRIES_A_STEP - 1
@@ -62,7 +70,7 @@ class ProducePartition(NamedTuple):
     """What a request appends to one partition; null records are a mistake that the handler answers."""
 
     topic: str
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not called
     records: memoryview | None
 
 
@@ -83,6 +91,10 @@ class NodeEndpoint(NamedTuple):
     rack: str | None
 
 
+_NO_DETAILS = (None, (), None)
+"""How a result without message, record errors and leader ends."""
+
+
 class ProduceResult(NamedTuple):
     """What became of one partition; `record_errors` are (index in the batch, message) pairs.
 
@@ -90,7 +102,7 @@ class ProduceResult(NamedTuple):
     """
 
     topic: str
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not called
     error_code: int = 0
     base_offset: int = -1
     log_append_time_ms: int = -1
@@ -252,6 +264,12 @@ def encode_response(
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """The whole frame; consecutive results of one topic share its entry. `endpoints` are those of current leaders."""
+    if len(results) == 1 and version >= FLEXIBLE_FROM and results[0][6:] == _NO_DETAILS and not endpoints:
+        topic, index, code, base, appended_ms, start = results[0][:6]
+        name = topic.encode()
+        if len(name) <= _SHORT_NAME_BYTES:
+            head = _one_head(_ONE_BYTES + len(name), correlation_id, 2, len(name) + 1)
+            return head + name + _one_tail(2, index, code, base, appended_ms, start, 1, 0, throttle_ms)
     return run(encode_in_steps(version, correlation_id, results, throttle_ms, endpoints))
 
 
@@ -342,6 +360,28 @@ def _encode_plain(
     if version >= _THROTTLE_TIME_FROM:
         parts.append(_i32.pack(throttle_ms))
     return b"".join(parts)
+
+
+def throttle_time_at(version: int, frame: bytes) -> int | None:
+    """Where `throttle_time_ms` is in an encoded response; None if this version does not have it."""
+    if version < FLEXIBLE_FROM:
+        return len(frame) - _i32.size if version >= _THROTTLE_TIME_FROM else None
+    topics, at = read_uvarint(frame, 2 * _i32.size + 1)
+    for _ in range(topics - 1):
+        at = _after_text(frame, at)
+        partitions, at = read_uvarint(frame, at)
+        for _ in range(partitions - 1):
+            errors, at = read_uvarint(frame, at + _PARTITION_BYTES)
+            for _ in range(errors - 1):
+                at = skip_tag_section(frame, _after_text(frame, at + _i32.size))
+            at = skip_tag_section(frame, _after_text(frame, at))
+        at = skip_tag_section(frame, at)
+    return at
+
+
+def _after_text(frame: bytes, at: int) -> int:
+    size, at = read_uvarint(frame, at)
+    return at + max(0, size - 1)
 
 
 def _by_topic(results: Sequence[ProduceResult]) -> list[tuple[str, list[ProduceResult]]]:

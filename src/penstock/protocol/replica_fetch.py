@@ -1,7 +1,7 @@
 """Fetch (1) from the other side: what a follower asks its leader, and how it reads the answer. Version 16 only.
 
 `protocol/fetch.py` draws the layout. A follower names itself with its broker epoch in the replica state (tag 1 of the
-request), and is told where its log parts from the leader's in tag 0 of a partition's answer. Records stay views into
+request), and learns where its log diverges from the leader's in tag 0 of a partition's answer. Records stay views into
 the frame.
 """
 
@@ -38,7 +38,7 @@ class ReplicaResult(NamedTuple):
     """One partition's part of the answer."""
 
     topic_id: bytes
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not called
     error_code: int
     high_watermark: int
     log_start_offset: int
@@ -60,8 +60,8 @@ def encode_request(
     max_bytes: int,
     rack: str = "",
 ) -> bytes:
-    """The body of a request; partitions of a topic stand together, in both lists. With a rack, and as nobody's replica,
-    it may be sent to a follower too (KIP-392).
+    """The body of a request; partitions of a topic stand together, in both lists. With a rack, and without a replica's
+    id, it may be sent to a follower too (KIP-392).
     """
     topics = [(topic_id, list(members)) for topic_id, members in groupby(partitions, lambda wanted: wanted.topic_id)]
     parts = [_head(max_wait_ms, min_bytes, max_bytes, 0, session_id, session_epoch), uvarint(len(topics) + 1)]

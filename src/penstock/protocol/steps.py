@@ -1,4 +1,4 @@
-"""Coding a large message step by step, so that whoever does it can let others have their turn in between.
+"""Coding a large message step by step, so that the event loop can serve other requests in between.
 
 A coder is a generator that pauses after every so many entries and returns its result at the end.
 """

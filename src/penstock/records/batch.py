@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from crc32c import crc32c
+from penstock.checksum import crc32c
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
@@ -158,6 +158,18 @@ def new_header(
         base_sequence=-1,
         record_count=record_count,
     )
+
+
+def batch_of(records: bytes, count: int, timestamp_ms: int) -> bytearray:
+    """A batch around these records, uncompressed, all of one time and of no producer."""
+    size = HEADER_BYTES + len(records)
+    batch = bytearray(HEADER_BYTES)
+    batch += records
+    HEADER.pack_into(
+        batch, 0, 0, size - LENGTH_OVERHEAD, -1, MAGIC, 0, 0, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count
+    )
+    _U32.pack_into(batch, 17, crc_of(memoryview(batch)))
+    return batch
 
 
 def with_header(header: BatchHeader, records: bytes | memoryview) -> bytearray:

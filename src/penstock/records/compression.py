@@ -55,7 +55,7 @@ class CorruptBlockError(ApiError):
 
 
 class UnpackedTooLargeError(CorruptBlockError):
-    """Compressed bytes that decompress to more than is allowed. A producer that is told so splits its batch."""
+    """Compressed bytes that decompress to more than is allowed. A producer that gets this error splits its batch."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the records take more than {limit} bytes when decompressed", Code.MESSAGE_TOO_LARGE)

@@ -86,7 +86,7 @@ RecordFields = tuple[int, int, bytes | None, bytes | None, int, int]
 
 
 def walk_fields(block: bytes, count: int) -> Iterator[RecordFields]:
-    """Like `walk`, for those who take every record apart: three times as fast, because most integers have one byte."""
+    """Like `walk`, for callers that parse every record: three times as fast, because most integers have one byte."""
     position, size = 0, len(block)
     view = memoryview(block)
     try:
@@ -246,6 +246,13 @@ def _nullable(block: memoryview, position: int, end: int) -> tuple[memoryview | 
     return block[position : position + length], position + length
 
 
+class EncodedRecords(NamedTuple):
+    """Records of one batch as they are written, with consecutive offsets and all of the batch's time."""
+
+    parts: list[bytes]
+    record_count: int
+
+
 _VARINTS_KEPT = 1 << 14
 
 
@@ -281,6 +288,19 @@ def content_of(key: bytes | memoryview | None, value: bytes | memoryview | None,
     )
 
 
+def record_head(key: bytes, value_bytes: int, offset_delta: int) -> bytes:
+    """What stands before the value in a record of the batch's own time; behind a value without headers stands
+    `NO_HEADERS`.
+    """
+    head = b"".join(
+        (b"\0", _VARINT[0], _VARINT[offset_delta], _VARINT[len(key)], key, _VARINT[value_bytes]),
+    )
+    return _VARINT[len(head) + value_bytes + len(NO_HEADERS)] + head
+
+
+NO_HEADERS = b"\0"
+
+
 def put_content(
     out: list[bytes | memoryview], content: bytes | memoryview, timestamp_delta: int, offset_delta: int
 ) -> None:
@@ -314,7 +334,7 @@ def _put_record(out: list[bytes | memoryview], record: Record, timestamp_delta: 
 def encode_headers(headers: Headers) -> bytes:
     """The end of a record."""
     if not headers:
-        return b"\0"
+        return NO_HEADERS
     return join_headers([encode_header(name.encode(), value) for name, value in headers])
 
 

@@ -1,8 +1,12 @@
-"""DescribeLogDirs (35): what lies in which folder, and how large it is."""
+"""DescribeLogDirs (35): what lies in which folder, and how large it is.
+
+The tagged fields are ours: a client requests segments by one and receives them in another (`docs/formats/log.md`).
+Brokers send none to other clients.
+"""
 
 from __future__ import annotations
 
-from penstock.protocol.schema import i16, i32, i64, message, since, struct
+from penstock.protocol.schema import i16, i32, i64, message, since, struct, tagged
 
 
 @struct
@@ -16,6 +20,16 @@ class DescribeLogDirsRequest:
     """Null topics ask for all."""
 
     topics: tuple[DescribableLogDirTopic, ...] | None = None
+    include_segments: bool = tagged(1000, since=2, default=False)
+
+
+@struct
+class DescribedSegment:
+    base_offset: i64
+    end_offset: i64
+    size: i64
+    first_timestamp: i64 = -1
+    max_timestamp: i64 = -1
 
 
 @struct
@@ -24,6 +38,7 @@ class DescribeLogDirsPartition:
     partition_size: i64
     offset_lag: i64 = 0
     is_future_key: bool = False
+    segments: tuple[DescribedSegment, ...] = tagged(1000, since=2, default=())
 
 
 @struct

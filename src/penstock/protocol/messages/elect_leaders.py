@@ -1,4 +1,4 @@
-"""ElectLeaders (43): asks that preferred replicas lead, or that somebody leads at all (KIP-183, KIP-460)."""
+"""ElectLeaders (43): asks for preferred leaders, or for any leader at all (KIP-183, KIP-460)."""
 
 from __future__ import annotations
 

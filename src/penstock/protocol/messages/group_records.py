@@ -26,7 +26,7 @@ class OffsetCommitKey:
 
 @message(flexible_from=4)
 class OffsetCommitValue:
-    """`expire_timestamp` is from clients that asked for a retention time of their own."""
+    """`expire_timestamp` is from clients that requested a retention time of their own."""
 
     offset: i64
     leader_epoch: i32 = since(3, default=-1)
