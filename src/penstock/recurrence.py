@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Protocol
-from zoneinfo import ZoneInfo
 
 _MIN_EVERY_MS = 1000
 _HORIZON_DAYS = 366 * 9
@@ -147,6 +146,8 @@ def _cron(words: list[str]) -> Cron:
 
 
 def _zone(name: str) -> tzinfo:
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError

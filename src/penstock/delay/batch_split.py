@@ -73,7 +73,7 @@ class SplitBatch(NamedTuple):
 
 
 def plan_split(batch: memoryview, now_ms: int, rules: DelayRules) -> SplitPlan | None:
-    """Like `plan_split_of_records`, for a batch as it was sent; None also if its records cannot be read by anybody."""
+    """Like `plan_split_of_records`, for a batch as it was sent; None also if its records are unreadable."""
     if len(batch) < HEADER_BYTES:
         return None
     header = read_header(batch)

@@ -1,4 +1,4 @@
-"""Notices that somebody has set the machine's wall clock, by comparing it with the one that only goes ahead."""
+"""Notices that the machine's wall clock was set, by comparing it with the monotonic clock."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from penstock.checksum import crc32c
 from penstock.delay.delay_headers import CANCEL, DELIVER_AT, SCHEDULE, TIMER_ID, may_have_delay_headers
 from penstock.delay.entries import NAMED, RECURS, pack
 from penstock.delay.index_files import HASH_BYTES
@@ -59,7 +58,7 @@ def changes(batch: memoryview, header: BatchHeader, position: int) -> Iterator[C
 
 
 def hash_of(name: bytes) -> bytes:
-    """The first 60 bits of its SHA-256: 15 of the digits that everybody's tools show. As a number it is an offset."""
+    """The first 60 bits of its SHA-256: 15 of the digits that common tools show. As a number it is an offset."""
     return (int.from_bytes(sha256(name).digest()[:HASH_BYTES], "big") >> 4).to_bytes(HASH_BYTES, "big")
 
 

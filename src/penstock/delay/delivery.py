@@ -2,7 +2,8 @@
 
 One task applies what the companion has to the timer index and delivers what is due. A delivery and the note that it
 happened are one pair, written to both logs. A leader delivers nothing, and takes no delayed records, before it has
-applied all that its companion had when its term began (`ready`); `intake` has the rules for what comes after.
+applied all that its companion had when its term began, or when it was read again from a database (`ready`); `intake`
+has the rules for what comes after.
 
 If the clock is behind what was delivered, the mark is reset before anything else is put aside (`mark_reset`).
 """
@@ -69,6 +70,9 @@ class Delivery:
         """A leader is ready when it has taken in everything below."""
         self._beginnings = partition.pair.beginnings
         """The index is of the companion that has begun so many times; if not, it is made anew."""
+        self._reloads = timers.companion.reloads
+        # A producer that gives up after a COMMIT without an answer makes no other append that would wake this task.
+        timers.companion.reloaded = self._changed
         self._intake = Intake(partition, timers)
         self._waiting: set[asyncio.Future[None]] = set()
         self._merging: asyncio.Task[None] | None = None
@@ -149,6 +153,7 @@ class Delivery:
             and self._term == self.partition.term
             and self.partition.leadership is not None
             and self._beginnings == self.partition.pair.beginnings
+            and self._reloads == self.timers.companion.reloads
             and self.timers.applied >= self._ready_at
         )
 
@@ -211,9 +216,11 @@ class Delivery:
         if self._beginnings != partition.pair.beginnings:
             self._beginnings = partition.pair.beginnings
             await timers.restart()
-        if self._term != partition.term:
+        if self._term != partition.term or self._reloads != timers.companion.reloads:
             async with partition.pair.writing():
                 self._begin_term()
+        if not self.is_ready:
+            partition.notice_growth()
         while await timers.take_in(partition.high_watermark):
             self._intake.forget_applied()
             if self._is_closing:
@@ -238,8 +245,11 @@ class Delivery:
         return min(self.timers.companion.end_offset, self.partition.log.end_offset)
 
     def _begin_term(self) -> None:
-        """What an earlier leader, perhaps ourselves, has taken and not delivered is taken again."""
+        """What an earlier leader, perhaps ourselves, has taken and not delivered is taken again. What the companion has
+        since it was read again is not known to the intake, and so is applied first.
+        """
         self._term = self.partition.term
+        self._reloads = self.timers.companion.reloads
         self._ready_at = self._written_end
         self._intake.clear()
         self.timers.index.rewind()
@@ -259,7 +269,7 @@ class Delivery:
                 if next_ms is None or next_ms >= index.horizon_ms:
                     next_ms = index.horizon_ms - _AHEAD_MS // 2
                 if next_ms <= now_ms and index.horizon_ms > now_ms:
-                    return _LONGEST_WAIT_S  # something is not taken in yet; whoever does that wakes us
+                    return _LONGEST_WAIT_S  # something is not taken in yet; the intake wakes this task
                 return min(_LONGEST_WAIT_S, max(0.001, (next_ms - now_ms) / 1000))
             if not await self._deliver_these(entries):
                 return 0.0
@@ -274,7 +284,7 @@ class Delivery:
             if content is not None and is_named(entry)
         }
         while names and self._intake.may_cancel(names):
-            # Whoever leads raises the high watermark; until then nothing can be decided.
+            # The leader raises the high watermark; until then nothing can be decided.
             await self._take_in_more()
             if self._is_closing or not self.is_ready:
                 return False
@@ -367,7 +377,7 @@ class Delivery:
     async def _merge(self) -> None:
         try:
             while not self._is_closing and await self.timers.index.merge():
-                self._changed.set()  # somebody may wait for what is let go by that
+                self._changed.set()  # a task may wait for what the merge lets go
         except (OSError, StorageError) as error:
             logger.error(
                 "could not merge the runs of a timer index",

@@ -3,8 +3,8 @@
      0  48 bits  due time, ms since 1970
      6  48 bits  base offset of the companion's batch
     12  32 bits  position of the record's content in its file
-    16  32 bits  its size; bit 31: it recurs; bit 30: it has a timer id; 0: whoever has the same first 16 bytes is
-                 cancelled
+    16  32 bits  its size; bit 31: it recurs; bit 30: it has a timer id; 0: the entry with the same first 16 bytes
+                 is cancelled
     20  32 bits  crc-32c of the content
 
 A mark is an entry too: everything at or below it was delivered.

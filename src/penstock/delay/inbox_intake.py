@@ -123,12 +123,18 @@ class InboxIntake:
     async def _take_into(self, partition: Partition, batches: list[InboxBatch], group: DatabaseGroup) -> bool:
         """In order; whether something was taken."""
         done: list[InboxBatch] = []
+        log = partition.log
+        assert isinstance(log, SqlLog)
         try:
+            # Its clients append to the table themselves, all the time.
+            await log.catch_up()
             for each in batches:
                 await _append(partition, each, group.name)
                 done.append(each)
         except (PenstockError, OSError) as error:
-            logger.info(
+            is_raced = isinstance(error, ApiError) and error.code is Code.NOT_ENOUGH_REPLICAS
+            logger.log(
+                logging.DEBUG if is_raced else logging.INFO,
                 "could not take in delayed messages, will retry",
                 extra=fields(log=str(partition.topic_partition), error=str(error)),
             )
@@ -138,7 +144,10 @@ class InboxIntake:
             await group.change(lambda connection: inbox_table.delete(connection, done), group.generation)
         except DatabaseError as error:
             # They are known again at the next look.
-            logger.info("could not delete what was taken in, will retry", extra=fields(error=str(error)))
+            logger.info(
+                "could not delete delayed messages from the inbox table after taking them in, will retry",
+                extra=fields(error=str(error)),
+            )
             return False
         return True
 
@@ -159,7 +168,7 @@ async def _append(partition: Partition, each: InboxBatch, group: str) -> None:
             return
         if error.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
             logger.warning(
-                "numbers of delayed messages are missing; goes on with those that are there",
+                "delayed messages are missing from the inbox table; continuing with those that are there",
                 extra=fields(log=str(partition.topic_partition), number=each.first_number),
             )
             await partition.append(_stamped(each, is_sequenced=False), ALL_IN_SYNC)

@@ -140,7 +140,7 @@ def merge_runs(
     """One run of several, without those whose places are `moved`; if these are all there are, what cancels goes with
     what is cancelled.
 
-    An entry sorts right behind what cancels it, by id too: both have the same id, and nobody else is in between.
+    An entry sorts right behind what cancels it, by id too: both have the same id, and no other entry is in between.
     """
     entry_at = layout.width - ENTRY_BYTES
 

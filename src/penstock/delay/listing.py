@@ -1,4 +1,4 @@
-"""Listing the messages that wait in one partition: a search that is kept while the fetch that asked for it waits.
+"""Listing the messages that wait in one partition: a search that the leader keeps while its fetch waits.
 
 A listed message has its due time as timestamp and is otherwise as it was sent; a recurring one also has its schedule.
 Listing removes nothing.
@@ -134,7 +134,7 @@ class ByDueTime:
 
 
 class ById:
-    """What waits under the timer id that has the offset asked for as its hash, and nothing else."""
+    """The messages that wait under the timer id whose hash is the requested offset, and no others."""
 
     def __init__(self, listing: Listing, offset: int, leader_epoch: int) -> None:
         self._timers = listing.timers

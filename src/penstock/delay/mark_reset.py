@@ -80,8 +80,8 @@ class MarkResetting:
         return due_of(self._timers.index.wheel.mark) > self._clock.now_ms() + TOLERANCE_MS
 
     async def reset(self, is_ready: Callable[[], bool]) -> None:
-        """Writes the reset; it counts when it is taken in. Does nothing while anything else is not taken in yet:
-        whoever takes that in asks again.
+        """Writes the reset; it counts when it is taken in. Does nothing while anything else is not taken in yet: the
+        intake asks again afterwards.
         """
         timers = self._timers
         read = timers.companion.end_offset

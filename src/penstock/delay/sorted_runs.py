@@ -19,8 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from penstock.checksum import crc32c
 from penstock.errors import StorageError
 from penstock.storage.files import File, Files
 
@@ -45,7 +44,7 @@ class Layout(NamedTuple):
 
 
 class Run:
-    """One run; calls may wait for the disk. Who has begun to read goes on, though the file may be removed meanwhile."""
+    """One run; calls may wait for the disk. A reader that has begun goes on, even if the file is removed."""
 
     __slots__ = ("_crcs", "_files", "_firsts", "_width", "count", "last", "lowest_base", "path")
 

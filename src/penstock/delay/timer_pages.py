@@ -4,8 +4,8 @@
     24 bits  how many messages of this second come before it
 
 As offsets these make what waits readable like a log (`docs/internals/delay.md`). Messages come and go meanwhile, so the
-second part is known only by counting: whoever reads on behind what he was given last is known by his spot, and counts
-on from there. Everything here runs in threads and waits for the disk.
+second part is known only by counting: a reader that continues behind what it got last is known by its spot, and the
+count goes on from there. Everything here runs in threads and waits for the disk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_COUNT = (1 << _COUNT_BITS) - 1
 
 
 class Spot(NamedTuple):
-    """How far somebody has read: an entry, and the number under which it goes."""
+    """How far a reader has read: an entry, and the number under which it goes."""
 
     entry: bytes
     number: int

@@ -10,8 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from penstock.checksum import crc32c
 from penstock.delay.contents import Change, Waits, changes, hash_of, name_in
 from penstock.delay.control_batches import MOVED_BIT, NOTE_BIT, RESET_BIT, read_delivered, read_moved, read_reset
 from penstock.delay.due_index import DueIndex, InRuns, Moved
@@ -87,8 +86,8 @@ class Timers:
             self.applied = found.resumes_at
             self.damaged += 1
             logger.critical(
-                "delayed messages are lost: the place where they wait is damaged; what was delivered or cancelled there"
-                " may be delivered again",
+                "delayed messages are lost: the companion log is damaged; messages that were delivered or cancelled"
+                " there may be delivered again",
                 extra=fields(
                     log=str(self.companion.topic_partition),
                     from_offset=found.first_offset,
@@ -108,13 +107,13 @@ class Timers:
         return True
 
     async def save_if_due(self, now_ms: float) -> bool:
-        """Writes the index to disk, if reading it anew would take long; then lets go what nobody waits for. Whether
+        """Writes the index to disk, if building it again would take long; then trims the companion. Returns whether
         there may be runs to merge.
         """
         if self._saved_ms is None:
             self._saved_ms = now_ms
         is_large = self.index.fresh >= self.saving.entries or self._read_bytes >= self.saving.bytes
-        # A retired partition can go when nothing is left here: somebody waits for that.
+        # A retired partition can go when nothing is left here, and its removal waits for that.
         is_over = self._main.successor is not None and self._is_done
         is_old = is_over or now_ms - self._saved_ms >= self.saving.every_ms
         is_due = bool(self._read_bytes) and (is_large or is_old)
@@ -147,7 +146,7 @@ class Timers:
             )
 
     async def _trim(self) -> None:
-        """Lets go what nobody waits for, as far as the index on disk does not need it to be read again."""
+        """Trims the companion's delivered and cancelled records, as far as the index on disk does not need them."""
         starts = [self.applied, *(start for start, _ in self.open.values())]
         lowest = self.index.lowest_base
         start = min(starts) if lowest is None else min(lowest, *starts)
@@ -209,7 +208,7 @@ class Timers:
 
     async def _change(self, found: Sequence[Change], not_before_ms: int) -> None:
         """Changes the index; nothing is due before a time."""
-        # Asked for all at once: each would cost a thread, and several reads, of its own.
+        # One look-up for all: each would cost a thread, and several reads, of its own.
         in_runs = await self.index.in_runs(hash_of(change.name) for change in found if change.name is not None)
         for change in found:
             if change.name is not None:

@@ -24,7 +24,7 @@ class NotBorrowableError(PenstockError):
 
 
 class BorrowedConnection(Connection):
-    """Statements on a connection that somebody else owns."""
+    """Statements on a connection that the application owns."""
 
     def __init__(self, connection: object) -> None:
         """Raises `NotBorrowableError`."""

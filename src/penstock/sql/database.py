@@ -4,9 +4,9 @@ Rules:
 
 - `run` is one transaction in one thread: it commits when the work returns and rolls back when it raises. The thread
   goes on to the end when the caller is cancelled, so that no transaction stops half-way.
-- There are as many threads as connections. Who finds none free waits, up to the time limit.
+- There are as many threads as connections. A caller that finds none free waits, up to the time limit.
 - At the time limit the socket is shut down, which ends whatever waits for the server in the thread.
-- A connection that failed is thrown away, and so is one that the server has closed while nobody used it.
+- A connection that failed is thrown away, and so is one that the server has closed while it was idle.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Connection:
 
     @property
     def driver_connection(self) -> Any:
-        """The driver's own connection. Whoever uses it neither commits nor rolls back."""
+        """The driver's own connection. The caller must neither commit nor roll back."""
         return self._session.driver_connection
 
     def execute(self, sql: str, *params: object) -> list[Row]:
@@ -99,6 +99,12 @@ class Connection:
     def change(self, sql: str, *params: object) -> int:
         """The number of rows that were found, changed by it or not."""
         return self._guarded(lambda: self._session.change(sql, params))
+
+    def hold_snapshot(self) -> None:
+        """Have all that this transaction reads be of one moment; call it before anything else. Without it each
+        statement sees what is committed when it begins.
+        """
+        self._guarded(self._session.hold_snapshot)
 
     def defer(self) -> None:
         """Send what follows with COMMIT, in one round trip where that can be done.
@@ -111,6 +117,10 @@ class Connection:
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Insert many rows in the quickest way that the database has."""
+        self.insert_encoded(table, columns, self.dialect.encoded_rows(rows))
+
+    def insert_encoded(self, table: str, columns: Sequence[str], rows: Sequence[Any]) -> None:
+        """Insert rows that `Dialect.encoded_rows` gave."""
         if rows:
             self._guarded(lambda: self._session.insert(table, columns, rows))
 
@@ -120,7 +130,7 @@ class Connection:
             self._guarded(lambda: self._session.upsert(table, keys, columns, rows))
 
     def lock_ddl(self) -> None:
-        """Inside of `run_ddl`: nobody else is here until it ends. Contended if that does not come about in time."""
+        """Inside of `run_ddl`: keeps other clients out until it ends. Raises Contended if it cannot in time."""
         self._guarded(self._session.lock_ddl)
 
     def limit_lock_wait(self) -> None:
@@ -199,7 +209,7 @@ class Database:
     ) -> T:
         """Run `work` as one transaction.
 
-        Say `is_read_only` for one that only reads: SQLite has one writer at a time, and everybody else may be it.
+        Pass `is_read_only` for one that only reads: SQLite has one writer at a time, and this leaves that place free.
         """
         return await self._start(work, _Kind.READ if is_read_only else _Kind.WRITE, timeout_ms)
 

@@ -2,13 +2,13 @@
 
 Rules (`docs/internals/database-groups.md`):
 
-- Every server is asked once a second, on a connection of its own and with a limit of two seconds: does it answer, does
-  it take writes, which heartbeat does it have. Two failures in a row, or work that could not reach it and one failure,
-  and it is down; one answer, and it is up.
+- The group asks every server once a second, on a connection of its own and with a limit of two seconds: does it answer,
+  does it take writes, which heartbeat does it have. Two failures in a row, or work that could not reach it and one
+  failure, and it is down; one answer, and it is up.
 - Changes go to the primary. While it is down or takes no writes they fail at once, and nothing is sent; but the only
   server of the only group is tried all the same, because there is nothing else.
 - Reads go to the primary; if it is down or does not answer, to the replica that is least behind.
-- Whoever changes something says in which generation: after a change of primary it must not reach the new one unawares.
+- Every change names its generation: after a change of primary it must not reach the new one by mistake.
 """
 
 from __future__ import annotations
@@ -60,10 +60,13 @@ class GroupServer:
         """The last one that it has."""
         self.has_lost_semi_sync = False
         self.was_asked = False
+        self.is_known_since_change = False
+        """Whether what is known of it was found out after the last change of the group."""
         self.error = ""
         """Why it did not answer the last question."""
         self._questions = Database.unconnected(self.address, connections=1, timeout_ms=_ASK_LIMIT_MS)
         self._failures = 0
+        self._changes = 0
         self._is_due = asyncio.Event()
 
     @property
@@ -71,32 +74,42 @@ class GroupServer:
         return self._failures >= _FAILURES_OF_A_DOWN_SERVER
 
     def suspect(self) -> None:
-        """Work could not reach it: it is asked at once, and one more failure tells that it is down."""
+        """Work could not reach it: asks it at once, and one more failure means that it is down."""
         self._failures = max(self._failures, _FAILURES_OF_A_DOWN_SERVER - 1)
         self.ask_soon()
 
     def ask_soon(self) -> None:
         self._is_due.set()
 
+    def ask_after_change(self) -> None:
+        """The group has changed: what is known of the server may be from before, and says nothing of what is now."""
+        self.is_known_since_change = False
+        self._changes += 1
+        self.ask_soon()
+
     async def ask(self, *, has_replicas: bool) -> None:
         """Finds out how it is."""
+        changes = self._changes
         try:
             answer = await self._asked(has_replicas=has_replicas)
         except DatabaseError as error:
             self.error = str(error)
             self._failures += 1
-            return
+            is_known = self.is_down
+        else:
+            self.takes_writes, self.heartbeat_ms, self.has_lost_semi_sync = answer
+            self.error, self._failures, is_known = "", 0, True
         finally:
             self.was_asked = True
-        self.takes_writes, self.heartbeat_ms, self.has_lost_semi_sync = answer
-        self.error, self._failures = "", 0
+        if is_known and changes == self._changes:
+            self.is_known_since_change = True
 
     async def _asked(self, *, has_replicas: bool) -> ServerAnswer:
         question = partial(_answer, has_replicas=has_replicas)
         try:
             return await self._questions.run(partial(question, has_heartbeat=has_replicas), is_read_only=True)
         except SchemaChanged:
-            # Nobody has made the table of the heartbeat yet.
+            # The table of the heartbeat does not exist yet.
             return await self._questions.run(partial(question, has_heartbeat=False), is_read_only=True)
 
     async def until_due(self) -> None:
@@ -156,7 +169,7 @@ class DatabaseGroup:
 
     @property
     def _is_without_alternative(self) -> bool:
-        """Whether nobody gains anything by being told at once that the database is away: they try for a while."""
+        """Whether to try for a while instead of failing at once: there is no other server that could answer."""
         return self.is_alone and len(self.servers) == 1
 
     @property
@@ -168,7 +181,7 @@ class DatabaseGroup:
         return f'the primary {primary.address} of the database group "{self.name}" takes no writes'
 
     def lag_ms(self, replica: GroupServer) -> int | None:
-        """How far a replica is behind; None if nobody knows."""
+        """How far a replica is behind; None if that is unknown."""
         return None if replica.heartbeat_ms is None else max(0, self._clock.now_ms() - replica.heartbeat_ms)
 
     def readable_replicas(self) -> list[GroupServer]:
@@ -204,6 +217,8 @@ class DatabaseGroup:
             self._asking.pop(server).cancel()
         if self.primary is not former:
             former.database.interrupt(f"{self.primary.address} is the primary now")
+        for server in servers:
+            server.ask_after_change()
         self.start()
         return gone
 
@@ -222,7 +237,7 @@ class DatabaseGroup:
         if server.is_down and not was_down:
             logger.error("a database server is down", extra=fields(group=self.name, reason=server.error))
             if self.readable_replicas():
-                # Whoever waits for it can be answered by others, or told.
+                # Readers that wait for it can be answered by other servers, or told.
                 server.database.interrupt("the server is down")
         elif was_down and not server.is_down:
             logger.warning("a database server is up again", extra=fields(group=self.name, server=str(server.address)))

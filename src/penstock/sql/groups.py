@@ -78,7 +78,7 @@ class DatabaseGroups:
         """Becomes what the metadata says: servers that are gone are closed when their work is done."""
         for name in [name for name in self._groups if name != DEFAULT_GROUP and name not in wanted]:
             self._close_later(self._groups.pop(name).close())
-            logger.info("a database group is gone", extra=fields(group=name))
+            logger.info("closing a database group that was removed", extra=fields(group=name))
         for name, addresses in wanted.items():
             group = self._groups.get(name)
             if group is None:
@@ -87,7 +87,7 @@ class DatabaseGroups:
                 self._groups[name] = group
                 group.on_change(self._changed)
                 group.start()
-                logger.info("a database group is there", extra=fields(group=name, primary=str(group.primary.address)))
+                logger.info("opened a database group", extra=fields(group=name, primary=str(group.primary.address)))
             else:
                 self._change(group, addresses)
         self.default.is_alone = len(self._groups) == 1

@@ -43,7 +43,7 @@ class Component:
 
 
 async def migrate(database: Database, component: Component) -> None:
-    """Performs the steps that the database lacks; SchemaTooNew if it has some that nobody here knows."""
+    """Performs the steps that the database lacks; SchemaTooNew if it has some that this version does not know."""
     if not await database.run(partial(is_current, component=component), is_read_only=True):
         await database.run_ddl(partial(perform, component=component))
 
@@ -87,4 +87,4 @@ def perform(connection: Connection, component: Component, *, is_from_first: bool
         step(connection)
         now_ms = connection.execute(f"SELECT {dialect.now_us}")[0][0] // 1000
         connection.upsert(TABLE, _KEY, _COLUMNS, [(component.name, version, now_ms)])
-        logger.info("tables were brought to a version", extra=fields(component=component.name, version=version))
+        logger.info("migrated tables", extra=fields(component=component.name, version=version))

@@ -12,7 +12,7 @@ class ServerStatus:
     """One server."""
 
     is_up: bool | None
-    """None before it was asked for the first time."""
+    """None before the first check."""
     takes_writes: bool | None = None
     lag_ms: int | None = None
     """How far a replica is behind; None if that is not known, and for a primary."""
@@ -31,7 +31,7 @@ class ServerStatus:
 
 
 class DatabaseStatus(Protocol):
-    """Whoever asks the servers of all groups again and again."""
+    """The monitor that asks the servers of all groups again and again."""
 
     def status(self, group: str) -> Sequence[ServerStatus]:
         """The servers of a group in the order of the metadata; none if this broker does not use the group."""

@@ -20,8 +20,7 @@ from array import array
 from bisect import bisect_left
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from penstock.checksum import crc32c
 from penstock.records.batch import BatchHeader
 
 _MAGIC = b"PSAB"
@@ -57,7 +56,7 @@ class AbortedIndex:
         self._marker = array("q")
         self._stable = array("q")
         self.removals = 0
-        """How often entries were removed: whoever read records before the last time has to read them again."""
+        """How often entries were removed: records read before the last removal have to be read again."""
 
     def __len__(self) -> int:
         return len(self._marker)

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from penstock.checksum import crc32c
 from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code
 from penstock.records.batch import (

@@ -40,7 +40,7 @@ def companion_config(config: TopicConfig) -> TopicConfig:
 async def reconcile(main: Log, companion: Log, synced_end: int) -> None:
     """Makes pairs whole after a start; what lies below `synced_end` was synced, and is."""
     await companion.cut(main.end_offset)
-    # Below its start it has let go what nobody waits for any more.
+    # Below its start are only records that were delivered or cancelled, and it has trimmed them.
     lost = await _first_broken(main, companion, max(synced_end, companion.start_offset))
     if lost is not None:
         logger.error(

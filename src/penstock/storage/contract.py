@@ -2,7 +2,7 @@
 
 Rules every engine keeps, and `tests/contract` checks:
 - Offsets grow by one a record and never change, unless the end of the log is cut. A read returns whole batches, the
-  first of which holds the offset asked for.
+  first of which holds the requested offset.
 - An append has three steps: `check` compares a batch with the state of the log, `write` gives it an offset and makes
   it part of the log, `secure` waits until it is as safe as the topic asks for. Readers see a written batch as a whole
   or not at all.
@@ -10,20 +10,22 @@ Rules every engine keeps, and `tests/contract` checks:
   get the same offset, or pass the same sequence check. On an engine whose `write` never suspends, a caller that awaits
   nothing else in between is alone. An engine whose `write` suspends sets `write_suspends`; its callers then hold one
   lock per log from `check` to the end of `write` (`replication.partition` does). `secure` needs no lock.
+- A `secure` that waits ends when its log is closed or deleted, at the latest.
 - A `write` that was begun ends before it returns or raises, even if its caller is cancelled: the caller holds the lock
   until then. Only when it has ended do `end_offset` and `producers` include the batch.
 - A batch handed to `write` is only borrowed: the caller may reuse its memory once `write` has returned.
 - Errors: `ApiError` for what a client did wrong, `StorageError` when the log cannot go on.
 
 A *shared* engine keeps its logs where every broker reaches them (`docs/internals/sql.md`). More rules for those:
-- The broker that leads a partition is the only one that has its log open, and takes it over before anything else is
-  asked of it. From then on whoever led before can change nothing of it, however late its appends and trims come.
+- The broker that leads a partition is the only one that has its log open, and takes it over before it does anything
+  else with it. From then on an earlier leader can change nothing of it, however late its appends and trims come.
 - What a broker lets go because another one leads is released, not deleted.
 - A log is known by its topic's id: what is stored under the same name with another id is another log, and stays.
 """
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,7 +46,7 @@ from penstock.storage.tags import TagIndex
 
 
 class ReplicaBehindError(ApiError):
-    """What is asked for is in the log, but not yet where it can be read from now. It can be read later."""
+    """The log has the requested records, but not yet where it can read them now. A later read gets them."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.OFFSET_NOT_AVAILABLE, message)
@@ -69,7 +71,7 @@ class Slice(NamedTuple):
     end_offset: int = 0
     """Every record in it lies below; it may be more than the offset behind the last one."""
     aborted: list[AbortedTransaction] | None = None
-    """The aborted transactions that overlap it, where only what is committed was asked for."""
+    """The aborted transactions that overlap it, if the reader wants only what is committed."""
     position: int = 0
     """Where parts that were read lie in their file; 0 if they are not from one."""
 
@@ -113,13 +115,26 @@ class SideFolder(NamedTuple):
 
 
 class StrayLog(NamedTuple):
-    """Something stored of a log that nobody wanted when the engine was opened."""
+    """Something stored of a log that the broker did not ask for when it opened the engine."""
 
     name: str
     topic_id: TopicId
     topic_partition: TopicPartition
     database: str = "default"
     """Of a shared engine: the database group that has it."""
+
+
+class LogSegment(NamedTuple):
+    """A part of a log that is stored, and removed, as one."""
+
+    base_offset: int
+    end_offset: int
+    """One past its last offset."""
+    size_bytes: int
+    first_timestamp_ms: int
+    """Of its first batch; -1 if that has none."""
+    max_timestamp_ms: int
+    """Retention by time counts from it; -1 if it is not known."""
 
 
 class TimedOffset(NamedTuple):
@@ -166,8 +181,17 @@ class Log(ABC):
     write_suspends: bool = False
     """Whether other tasks may run before `write` has returned: then callers hold a lock from `check` to its end."""
 
+    reloads: int = 0
+    """How many times the log was read again from where it is stored: it may have more since, or less."""
+    reloaded: asyncio.Event | None = None
+    """Set whenever `reloads` grows; it belongs to the task that waits for that, which puts it here."""
     is_read_only: bool = False
     """Opened by `Engine.open_read_only`: it takes nothing, and others may have seen more than it has."""
+
+    @property
+    def secures_later(self) -> bool:
+        """Whether `secure` may wait for a disk or a database, so that it is worth while to write more meanwhile."""
+        return False
 
     async def take_over(self, leader_epoch: int) -> None:
         """Makes this broker the one that may append, in an epoch, and brings the log to what is stored: start, end,
@@ -191,6 +215,12 @@ class Log(ABC):
     @abstractmethod
     def size_bytes(self) -> int:
         """What the log occupies."""
+
+    def described_segments(self) -> Sequence[LogSegment]:
+        """What the log is divided into, ascending; nothing where the engine does not divide it, or nothing is stored
+        yet.
+        """
+        return ()
 
     @property
     @abstractmethod
@@ -388,9 +418,9 @@ class Engine(ABC):
 
     @abstractmethod
     async def find_strays(self) -> Sequence[StrayLog]:
-        """Stored logs that nobody wanted when the engine was opened, and of which it is known whose they were.
+        """Stored logs that the broker did not ask for when it opened the engine, and whose topic is known.
 
-        Of a shared engine: every log of this cluster that is stored and not open here, whoever wants it.
+        Of a shared engine: every log of this cluster that is stored and not open here, also those of other brokers.
         """
 
     @abstractmethod
@@ -439,7 +469,7 @@ class Engine(ABC):
 
     async def release(self, *logs: TopicPartition) -> None:
         """Closes logs of a shared engine and removes nothing: another broker leads them, or is about to."""
-        raise NotImplementedError("the logs of this engine are on this broker alone: nobody else could open them")
+        raise NotImplementedError("the logs of this engine are on this broker alone: no other broker can open them")
 
     async def move(self, at: TopicPartition, database: str, commit: Callable[[], Awaitable[bool]]) -> bool:
         """Copies a log of a shared engine, and its companion, to another database group; whether it is there now.

@@ -7,7 +7,7 @@ they were, or as they became. Everything below `root` counts as safe when the ob
 Rules:
 - A write goes to the real file at once, so that reads, `sendfile` and page cache tests see what a process would see.
 - After a failed sync, what it should have made safe never becomes safe: the kernel drops such pages.
-- Call `power_loss` for the folder itself only when nobody uses the files any more.
+- Call `power_loss` for the folder itself only when the files are no longer in use.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _PROBE_STRIDE = 128 * 1024
 
 
 class File:
-    """One open file. It is closed when nobody holds it any more, so a slow reader keeps what it is being sent."""
+    """One open file. It is closed with the last reference to it, so a slow reader keeps what it is being sent."""
 
     __slots__ = ("__weakref__", "_fd", "path")
 
@@ -125,7 +125,7 @@ class Files:
         return File(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
     def open_to_read(self, path: Path) -> File:
-        """Opens a file that is there and may belong to somebody else."""
+        """Opens a file that is there and may belong to another user."""
         return File(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def create(self, path: Path) -> File:

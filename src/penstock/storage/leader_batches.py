@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from crc32c import crc32c
-
+from penstock.checksum import crc32c
 from penstock.errors import ApiError, Code, StorageError
 from penstock.records.batch import CRC_START, HEADER_BYTES, MAGIC, BatchHeader, read_header
 

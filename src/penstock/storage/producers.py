@@ -304,6 +304,16 @@ class ProducerState:
         self._open = {producer: first_offset for first_offset, producer in sorted(opened)}
         self._ended.clear()
 
+    def forget_before_gap(self) -> None:
+        """What followed on the state of now is not in the log any more: of each producer only its epochs still count.
+
+        A transaction that was open has ended there, or goes on with the next of its batches that the log has.
+        """
+        for entry in self._entries.values():
+            entry.begin_epoch(entry.epoch, ANY_SEQUENCE)
+            entry.open_since = NOT_OPEN
+        self._open.clear()
+
     def go_back(self, earlier: ProducerState, end_offset: int) -> None:
         """Becomes what it was when the log ended at `end_offset`, all of it visible; `earlier` is made from there."""
         self._entries = earlier._entries

@@ -22,7 +22,7 @@ class Aged(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Somebody still needs what lies from an offset on, beyond what retention leaves."""
+    """Keeps what lies from an offset on, beyond what retention leaves, because a reader still needs it."""
 
     offset: int
     max_bytes: int = NO_BOUND

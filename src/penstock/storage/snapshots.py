@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
+from penstock.checksum import crc32c
 from penstock.storage.producers import ProducedBatch, ProducerEntry, ProducerState
 
 _MAGIC = b"PSPR"

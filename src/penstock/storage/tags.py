@@ -2,10 +2,10 @@
 
 Pure. The stretch is divided into runs of offsets, each with a summary of the tags of all records in it. Neighbours with
 the same summary are one run, and a summary that occurs again is kept once, so a log whose tags change rarely costs next
-to nothing. What nobody has looked at, or could not be put into few words, is a run without a summary.
+to nothing. A run that was not looked at yet, or has too many different tags, has no summary.
 
-A summary stays true when compaction takes records away. It is not true of other records at the same offsets: who cuts a
-log forgets what was known from there on.
+A summary stays true when compaction takes records away. It is not true of other records at the same offsets: the cut of
+a log forgets what was known from there on.
 
 The runs of a closed segment are kept beside it in a `.tags` file:
 
@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from crc32c import crc32c
+from penstock.checksum import crc32c
 
 _MAGIC = b"PSTG"
 _FORMAT = 1
@@ -66,7 +66,7 @@ class TagSummary:
     """Each of them has exactly these tags."""
     has_records: bool = True
     may_be_alike: bool = False
-    """Nobody has looked yet whether they are alike; it would be worth it."""
+    """Whether they are alike was not checked yet; it would be worth it."""
 
     def with_also(self, other: TagSummary) -> TagSummary:
         """The summary of these records and those."""
@@ -116,7 +116,7 @@ class TagRuns:
     def stretch(self, offset: int, judge: Callable[[TagSummary | None], Judged]) -> tuple[Judged, int | None]:
         """What `judge` says of the run that an offset lies in, and where it first says something else of a later one.
 
-        Of what is not known it is asked with None; if it says the same of everything up to there, None is the answer.
+        For an unknown run, `judge` gets None; if it says the same of everything up to there, None is the answer.
         """
         unknown = judge(None)
         if offset < self.start_offset or offset >= self.known_end:
@@ -246,7 +246,7 @@ class TagIndex(Protocol):
     async def at(self, offset: int) -> TagRuns:
         """The runs of the stretch that an offset lies in, to be read and added to.
 
-        Who adds to them has read the log after this was called: if it is cut meanwhile, they no longer count.
+        A caller that adds to them has read the log after this call: if it is cut meanwhile, they no longer count.
         """
         ...
 

@@ -4,8 +4,8 @@ Pure, and all that is expensive: decompression, looking, compression. It is done
 rewritten batch is as compaction leaves one: its records keep their bytes and their offsets. Only its last offset is
 that of its last record: what follows is for the waymark to say, which also moves what a client commits.
 
-Whoever reads only what is committed is not told of aborted transactions here: their records are left out like those
-that do not match, and so are all markers, which no consumer is given anyway.
+A read_committed consumer is not told of aborted transactions here: their records are left out like those that do not
+match, and so are all markers, which no consumer is given anyway.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def filtered(
         try:
             shown, summary = shown_of(batch, header, matcher, is_settled=is_settled)
         except ApiError:
-            # Nobody can read it. Who reads the base topic is given it, and says so; so it is here.
+            # It cannot be decoded. Readers of the base topic get such a batch as it is and complain; so do those here.
             shown, summary = batch, None
         if summary is not None:
             out.notes.append((header.base_offset, header.next_offset, summary))

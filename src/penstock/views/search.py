@@ -105,7 +105,7 @@ class Search:
         except (ApiError, StorageError):
             if self._position == self._asked == before:
                 raise
-            # What comes before it can be read: the next fetch begins there, and is told.
+            # The records before it are readable: the next fetch begins at the damage, and gets the error.
             self.is_full = True
 
     async def _look_on(self, room: int, *, is_first: bool) -> None:

@@ -55,7 +55,7 @@ class Matcher:
 
 
 def _verdict(expression: Expression, tags: Set[bytes], of_present: Verdict) -> Verdict:
-    """`of_present` is what a tag in `tags` means; a tag that is not in there, nobody has."""
+    """`of_present` is what a tag in `tags` means; a tag that is not in `tags` is in none of the records."""
     match expression:
         case Tag(name):
             return of_present if name.encode() in tags else Verdict.NONE

@@ -1,8 +1,8 @@
 """The tags of records: in the header `penstock-tags`, separated by commas.
 
 Pure, and made so that most records need not be taken apart. A header's name stands in the decompressed records as it
-is, so a search for it finds every record that could have tags. It may also find the name inside a key or a value; who
-needs to know for sure takes the record apart (`tags_of_record`).
+is, so a search for it finds every record that could have tags. It may also find the name inside a key or a value; a
+caller that needs to know for sure takes the record apart (`tags_of_record`).
 """
 
 from __future__ import annotations

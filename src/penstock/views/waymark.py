@@ -2,9 +2,9 @@
 
 A consumer goes on behind the last batch it is given. Where a view shows nothing for a long stretch it would ask for
 the same stretch again and again, and its committed offset would stay before it. So it is given a control batch, which
-no client shows to anybody: a marker of a commit, in no transaction and of no producer, at the last offset of the
-stretch. A batch without records would do for most clients, but librdkafka takes an answer without any record for one
-that was cut short, and doubles the size that it asks for (`docs/internals/views.md`).
+no client shows to its application: a marker of a commit, in no transaction and of no producer, at the last offset of
+the stretch. A batch without records would do for most clients, but librdkafka takes an answer without any record for
+one that was cut short, and doubles the size that it asks for (`docs/internals/views.md`).
 """
 
 from __future__ import annotations

@@ -49,6 +49,9 @@ class Session(ABC):
     def begin(self, *, is_read_only: bool) -> None:
         """What only reads may see each statement's own state of the database."""
 
+    def hold_snapshot(self) -> None:  # noqa: B027  (where every transaction reads from a snapshot)
+        """Before the first statement: all that the transaction reads is of one moment."""
+
     @abstractmethod
     def begin_ddl(self) -> None:
         """Begin what `end_ddl` ends: a transaction, where the database has transactions of definitions."""
@@ -58,7 +61,7 @@ class Session(ABC):
 
     @abstractmethod
     def lock_ddl(self) -> None:
-        """Between `begin_ddl` and `end_ddl`: wait until nobody else has locked definitions, and lock them until the
+        """Between `begin_ddl` and `end_ddl`: wait until no other client has locked definitions, and lock them until the
         end. Nothing has to be done where `begin_ddl` locks.
         """
 
@@ -87,7 +90,8 @@ class Session(ABC):
     def change(self, sql: str, params: Sequence[object]) -> int: ...
 
     @abstractmethod
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None: ...
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Any]) -> None:
+        """Insert rows that `Dialect.encoded_rows` gave."""
 
     @abstractmethod
     def upsert(
@@ -96,7 +100,7 @@ class Session(ABC):
 
     @abstractmethod
     def is_stale(self) -> bool:
-        """Whether the server has closed this connection while nobody used it."""
+        """Whether the server has closed this connection while it was idle."""
 
     @abstractmethod
     def abort(self) -> None:
@@ -121,6 +125,8 @@ class Dialect(ABC):
     """An expression: the database's clock in microseconds since 1970, when it is evaluated."""
     find_table: str
     """A query that has a row if there is a table of the name that is its parameter."""
+    find_column: str
+    """The same for a column; parameters are the names of the table and of the column."""
     for_update: str
     """The end of a SELECT that locks its rows; empty where a write transaction locks everything anyway."""
     takes_writes: str
@@ -201,6 +207,10 @@ class Dialect(ABC):
     def listed(self, names: Iterable[str]) -> str:
         """Names as identifiers, with commas between them."""
         return ", ".join(map(self.quoted, names))
+
+    def encoded_rows(self, rows: Sequence[Sequence[object]]) -> Sequence[Any]:
+        """Rows as a session inserts them: what can be done without a connection, and before a transaction."""
+        return rows
 
     def insert_head(self, table: str, columns: Sequence[str]) -> str:
         return f"INSERT INTO {self.quoted(table)} ({self.listed(columns)}) VALUES "

@@ -44,7 +44,7 @@ _ROWS_A_STATEMENT = 500
 _PARAMETERS = 65_535
 _RANGE_END = re.compile(r"TO \('?(\d+)'?\)")
 _DDL_LOCK = 0x50454E53
-"""Of the advisory lock that those who make tables take: two who make the same table would fail."""
+"""Of the advisory lock that every process takes to make tables: two that make the same table at once would fail."""
 
 _STATES: dict[type[DatabaseError], tuple[str, ...]] = {
     # Connection errors, out of connections, shutting down or starting, idle for too long.
@@ -89,6 +89,10 @@ class PostgreSqlSession(Session):
         what is committed either way, and two round trips are saved.
         """
         self._connection.autocommit = is_read_only
+
+    def hold_snapshot(self) -> None:
+        self._connection.autocommit = False
+        self._connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
     def begin_ddl(self) -> None:
         self._connection.autocommit = False
@@ -198,6 +202,10 @@ class PostgreSqlDialect(Dialect):
     now_us = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
     find_table = (
         "SELECT 1 FROM information_schema.tables WHERE table_schema = ANY (current_schemas(false)) AND table_name = ?"
+    )
+    find_column = (
+        "SELECT 1 FROM information_schema.columns WHERE table_schema = ANY (current_schemas(false))"
+        " AND table_name = ? AND column_name = ?"
     )
     for_update = " FOR UPDATE"
     takes_writes = "SELECT current_setting('transaction_read_only') = 'off'"

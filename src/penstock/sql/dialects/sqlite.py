@@ -1,8 +1,8 @@
 """SQLite by the standard library: one file, one writer at a time.
 
 A transaction that writes begins as one (BEGIN IMMEDIATE): one that begins by reading could not become a writer any more
-once another one has written. The writers of this process take turns by a lock of their own, because SQLite lets those
-who wait sleep and look again. With `synchronous=FULL` a commit in the write-ahead log is durable.
+once another one has written. The writers of this process take turns by a lock of their own, because SQLite has waiting
+writers sleep and look again. With `synchronous=FULL` a commit in the write-ahead log is durable.
 """
 
 from __future__ import annotations
@@ -145,6 +145,7 @@ class SqliteDialect(Dialect):
     # To the millisecond: SQLite knows no more.
     now_us = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
     find_table = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    find_column = "SELECT 1 FROM pragma_table_info(?) WHERE name = ?"
     for_update = ""
     # A file that cannot be written is found out by writing.
     takes_writes = "SELECT 1"

@@ -1,4 +1,4 @@
-"""Tasks of a log that nobody awaits; a failure goes to the broker's log."""
+"""Tasks of a log that no other task awaits; a failure goes to the broker's log."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class SegmentedEngine(Engine):
         )
         self._due = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
-        """Those who want to know when the next checkpoint is on disk."""
+        """Callers that wait until the next checkpoint is on disk."""
         self._saving = asyncio.Lock()
         self._offline: dict[str, LogPoint] = {}
         """What the checkpoint said of logs that could not be brought back: it must be there when they are repaired."""
@@ -227,7 +227,7 @@ class SegmentedEngine(Engine):
         return self._folder / str(at)
 
     def _look_around(self, wanted: Mapping[TopicPartition, tuple[TopicId, TopicConfig]]) -> _Found:
-        """In a thread: what is there, after what nobody wants was put aside."""
+        """In a thread: what is there, after what the broker did not ask for was put aside."""
         files = self._files
         files.make_folder(self._folder)
         files.sync_folder(self._folder.parent)
@@ -268,13 +268,13 @@ class SegmentedEngine(Engine):
                 logger.critical("log is offline", extra=fields(log=str(at), reason=str(error)))
                 self._left.add(str(at))
                 if point is not None:
-                    # Nobody looked at it this time: after a clean stop it still counts as far as it did before.
+                    # It was not recovered this time: after a clean stop it still counts as far as it did before.
                     end = point.end if found.saved.clean else point.recovery
                     self._offline[str(at)] = LogPoint(point.start, end, end, point.high)
         return logs
 
     def _check_absent(self, at: TopicPartition, point: LogPoint | None) -> None:
-        """A log without a folder has no records, as far as anybody knows; StorageError if something is in its place."""
+        """A log without a folder has no records, as far as we know; StorageError if something is in its place."""
         if self._files.exists(self._path(at)):
             raise StorageError(f"{self._path(at)} is not a folder")
         if point is not None and point.end > point.start:

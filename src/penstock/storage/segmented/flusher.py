@@ -2,7 +2,7 @@
 
 Two duties, both done in threads:
 
-- **Group commit.** `flush` syncs everything appended so far. Whoever asks while a sync is under way shares the next
+- **Group commit.** `flush` syncs everything appended so far. Callers that ask while a sync is under way share the next
   one, so the number of syncs does not grow with the number of producers. After a failed sync nothing is known about the
   file any more (the kernel may have dropped the pages), so the log goes offline.
 - **Write-back.** Bytes that pile up in the page cache faster than the disk takes them would at some point make the
@@ -131,7 +131,7 @@ class Flusher:
         self._has_new_jobs = self.has_jobs
 
     def cut(self, segments: Iterable[Segment], end_offset: int) -> None:
-        """Forgets segments of which nothing, or only what is synced, is left; whoever waits for more has waited."""
+        """Forgets segments of which nothing, or only what is synced, is left; flushes that wait for more are done."""
         for segment in segments:
             self.drop(segment)
         self._cuts += 1

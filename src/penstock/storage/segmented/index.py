@@ -16,8 +16,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from pathlib import Path
 
-from crc32c import crc32c
-
+from penstock.checksum import crc32c
 from penstock.storage.files import Files
 
 MAX_RELATIVE = 0xFFFFFFFF

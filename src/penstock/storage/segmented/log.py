@@ -8,7 +8,7 @@ Invariants:
 - A log without files has one segment, which is empty: the first append makes the files (`first_files`).
 - start_offset <= end_offset, and end_offset == segments[-1].next_offset.
 - Everything below `flusher.flushed_offset` would survive a power loss.
-- Once `failure` is set the log neither takes nor serves anything: after a failed write or sync nobody knows what the
+- Once `failure` is set the log neither takes nor serves anything: after a failed write or sync it is unknown what the
   file holds.
 """
 
@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from penstock.config.setting import LONG_MAX
 from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code, StorageError, UnsyncedError
 from penstock.ids import TopicId, TopicPartition
@@ -28,7 +29,7 @@ from penstock.logs import fields
 from penstock.records.batch import BatchHeader, read_header, stamp
 from penstock.records.control import Marker
 from penstock.storage.admission import Checked, Inspected, check_append, check_marker, check_retired
-from penstock.storage.contract import NOTHING, DamagedRange, Log, Piece, SideFolder, Slice, TimedOffset
+from penstock.storage.contract import NOTHING, DamagedRange, Log, LogSegment, Piece, SideFolder, Slice, TimedOffset
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.leader_batches import copies_of
 from penstock.storage.producers import ProducerState
@@ -81,6 +82,7 @@ class SegmentedLog(Log):
         producers: ProducerState,
         high_watermark: int = -1,
         epochs_are_saved: bool = True,
+        producers_are_saved: bool = True,
         has_files: bool = True,
         saved_end: int = -1,
     ) -> None:
@@ -111,6 +113,8 @@ class SegmentedLog(Log):
         """What the flusher begins with."""
         if not epochs_are_saved:
             self._flusher.before_next_sync(self._state_files.save_epochs)
+        if not producers_are_saved:
+            self._flusher.before_next_sync(self._state_job(self._active))
         for segment in segments:
             if segment.synced_size < segment.size:
                 self._flusher.adopt(segment)
@@ -165,6 +169,14 @@ class SegmentedLog(Log):
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
+
+    def described_segments(self) -> Sequence[LogSegment]:
+        if not self.has_files:
+            return ()
+        return [
+            LogSegment(each.base_offset, each.next_offset, each.size, each.first_timestamp, each.max_timestamp)
+            for each in self.segments
+        ]
 
     @property
     def visible_end(self) -> int:
@@ -320,7 +332,7 @@ class SegmentedLog(Log):
         if offset >= end_offset:
             return NOTHING
         at = bisect_right(self._bases, offset) - 1
-        # Compaction can leave the end of a segment without records: what is asked for is then in a later one.
+        # Compaction can leave the end of a segment without records: a later one then has the requested ones.
         for segment in self.segments[max(0, at) :]:
             known_offset, known_position = self._last_append
             hint = known_position if segment is self._active and offset == known_offset else -1
@@ -410,8 +422,8 @@ class SegmentedLog(Log):
             self._trimmer.drop_below_start()
 
     def cool(self) -> None:
-        """What is in the segments now no longer counts as just appended: before it is sent, the page cache is asked. If
-        there is much of it, what a recovery needs to begin behind it is saved with the next sync.
+        """What is in the segments now no longer counts as just appended: before the broker sends it, it checks the page
+        cache. If there is much of it, what a recovery needs to begin behind it is saved with the next sync.
         """
         active = self._active
         if active.size - active.head_size >= self._env.recovery_bytes and self.refusal is None:
@@ -447,7 +459,7 @@ class SegmentedLog(Log):
             self._take_apart()
 
     def _take_apart(self) -> None:
-        """Nobody uses the log any more: without its parts, which know it, it is gone when nobody holds it."""
+        """The log is out of use: without its parts, which refer to it, Python frees it at the last reference."""
         for part in _PARTS:
             self.__dict__.pop(part, None)
 
@@ -506,6 +518,10 @@ class SegmentedLog(Log):
 
     def _state_job(self, segment: Segment) -> Callable[[], None]:
         return self._state_files.state_job(segment, self.end_offset, self.saved_high_watermark)
+
+    @property
+    def secures_later(self) -> bool:
+        return self.config.flush_messages < LONG_MAX
 
     async def secure(self, messages: int) -> None:
         if self.config.flush_messages == 1 or (messages and self._flush_rule.is_due(messages, self.config)):

@@ -2,12 +2,12 @@
 
 Rules:
 - The log appends to the last segment only; all others are read-only until they are deleted or replaced as a whole.
-- The file and the indexes of a segment that nobody used for a while are let go (`OpenSegments`) and come back when
+- The file and the indexes of a segment that was not used for a while are let go (`OpenSegments`) and come back when
   needed. The indexes of the last segment are nowhere else and stay.
 - `checked` says which bytes have had their CRC checked since they last came from the disk; only those are sent to
   clients.
 - `damage` says which bytes and offsets are known to be bad; no look-up walks through them.
-- Threads use files and indexes too: whoever needs one takes it once and keeps it, because it may be let go meanwhile.
+- Threads use files and indexes too: code that needs one takes it once and keeps it, because it may be let go meanwhile.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Segment:
         """Takes a batch at `position` into indexes and bounds; for appends and for recovery."""
         self.next_offset = base_offset + header.last_offset_delta + 1
         if header.max_timestamp > self.max_timestamp and not header.is_control:
-            # The time of a marker says nothing about records, and nobody looks for it.
+            # The time of a marker says nothing about records, and no look-up asks for it.
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = base_offset
         if self.first_timestamp == NO_TIMESTAMP:
@@ -342,7 +342,7 @@ class Segment:
 
     def head(self, end_offset: int) -> Segment:
         """What is left of the segment without the batches that reach to `end_offset` or behind, as a segment of its
-        own: whoever is using this one goes on with it. Its end is that of its last batch. Reads the place; changes
+        own: current readers of this one go on with it. Its end is that of its last batch. Reads the place; changes
         nothing.
         """
         relative = end_offset - self.base_offset
@@ -406,7 +406,7 @@ class Segment:
         return True
 
     def retire(self) -> None:
-        """The segment left its log; whoever is still reading keeps its file and indexes."""
+        """The segment left its log; readers that are not done keep its file and indexes."""
         self._open_segments.forget(self)
 
     def close(self) -> None:

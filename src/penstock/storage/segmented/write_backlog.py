@@ -1,8 +1,8 @@
 """How much may be in the page cache and not on the disk yet, over all logs.
 
-The kernel lets dirty pages pile up to a point, the same for all processes together, and from there on stops whoever
-writes: here that would be the event loop. So the logs stay below that point by themselves. Where it lies, and how much
-of it others have taken, is looked up anew with every piece that was handed to the disk.
+The kernel lets dirty pages pile up to a point, the same for all processes together, and from there on stops the thread
+that writes: here that would be the event loop. So the logs stay below that point by themselves. Where it lies, and how
+much of it other processes have taken, is looked up anew with every piece that was handed to the disk.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ def write_failed(log: SegmentedLog, segment: Segment, error: OSError) -> Storage
 
 
 def check_room(log: SegmentedLog, error: ApiError) -> None:
-    """A batch was refused as out of order: if what it follows found no room, that is told in its place. Clients would
-    begin a new epoch.
+    """A batch was refused as out of order: if the one before it found no room, raises that instead. Clients would begin
+    a new epoch.
     """
     if log.disk_is_full and error.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
         raise DiskFullError(f"no room on the disk for {log.topic_partition}") from error

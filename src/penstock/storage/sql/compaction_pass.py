@@ -1,8 +1,8 @@
 """One compaction pass over a log in a table: superseded records are deleted, a few thousand rows at a time.
 
 `storage/compaction.py` decides which records go; it is shown the rows as the batches that they form. What compaction
-leaves of a log for the sake of those who copy it batch by batch (empty batches of producers) has no rows and is not
-needed: nobody copies a log of this engine.
+leaves of a log for the sake of replicas that copy it batch by batch (empty batches of producers) has no rows and is not
+needed: a log of this engine has no replicas.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.sql.database import Connection
 from penstock.storage.compaction import CompactionState, KeyTable, Rewriting, Stretch
 from penstock.storage.sql import stored_state
 from penstock.storage.sql.environment import SqlEnvironment
-from penstock.storage.sql.partition_table import RecordTable
+from penstock.storage.sql.partition_table import RecordTable, WantedRange
 from penstock.storage.sql.segments import Segment
 from penstock.storage.sql.stored_state import check_leads, lock_row
 
@@ -60,7 +60,7 @@ class CompactionPass:
         for segment in closed:
             await self._rewrite(segment, rewriting)
         reached = state.after_pass(table.end_offset, now_ms)
-        # Together: whoever reads what was compacted away would take aborted records for committed ones.
+        # Together: a reader of what was compacted away would take aborted records for committed ones.
         log.producers.aborted.trim(end_offset)
         log.settled_compaction = reached
         log.cache.forget_below(end_offset)
@@ -88,7 +88,7 @@ class CompactionPass:
         """Some batches, and the offset behind them."""
         starts = self._log.epochs.starts
         found = await self._env.read(
-            lambda connection: self._table.read(connection, offset, _READ_BYTES, end_offset, starts)
+            lambda connection: self._table.read(connection, WantedRange(offset, _READ_BYTES, end_offset, starts))
         )
         return found.batches, found.next_offset
 

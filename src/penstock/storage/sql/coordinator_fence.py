@@ -1,7 +1,7 @@
-"""Who may write the copies of a coordinator's state: the table `queue_coordinator`.
+"""Fences writers of the copies of a coordinator's state: the table `queue_coordinator`.
 
-A transaction that writes a copy locks the rows of what it writes for, and raises the epochs there to its own. Whoever
-has a lower epoch is no longer the coordinator, and writes nothing.
+A transaction that writes a copy locks the rows of what it writes for, and raises the epochs there to its own. A broker
+with a lower epoch is no longer the coordinator, and writes nothing.
 """
 
 from __future__ import annotations

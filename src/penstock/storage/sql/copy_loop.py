@@ -1,4 +1,4 @@
-"""The loop of those who keep the metadata tables true: whatever the database does, only the copy is late.
+"""The loop of the tasks that keep the metadata tables true: whatever the database does, only the copy is late.
 
 A writer that finds a table missing has it made again, with all its rows. Once a minute the writer compares everything:
 a person may have changed something.
@@ -54,7 +54,7 @@ class CopyLoop:
         self._loop = asyncio.get_running_loop().create_task(work, name=self._name)
 
     async def close(self) -> None:
-        """What is not written yet is written by who compares next."""
+        """The next broker that compares writes what is missing."""
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.wait([self._loop])
@@ -74,12 +74,12 @@ class CopyLoop:
                 self._compare_at_ms = began_ms + _COMPARE_MS
             self._failure = ""
         except (Contended, Duplicate):
-            pass  # somebody else writes just now
+            pass  # another client is writing
         except (DatabaseError, StorageError) as error:
             if self._failure != str(error):
                 self._failure = str(error)
                 logger.warning(
-                    "metadata tables cannot be written; they are behind until they can",
+                    "metadata tables cannot be written; they lag until the database takes writes",
                     extra=fields(tables=self._name, reason=str(error)),
                 )
             if isinstance(error, SchemaChanged):

@@ -1,4 +1,4 @@
-"""All logs of a broker that are in a database: opening, making and dropping them, and looking for what others added.
+"""All logs of a broker that are in a database: opening, making, moving and dropping them.
 
 The engine is shared: other brokers have logs in the same tables. A log that is closed here stays where it is; only
 `delete` and `discard` drop tables.
@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
@@ -18,7 +19,7 @@ from typing import TypeVar
 from penstock.clock import Clock, SystemClock
 from penstock.config.broker import Limits, LogSettings
 from penstock.config.topic import TopicConfig
-from penstock.errors import ApiError, StorageError
+from penstock.errors import StorageError
 from penstock.ids import TopicId, TopicPartition, companion_of, is_companion, main_of
 from penstock.logs import fields
 from penstock.sql.database import Connection
@@ -27,11 +28,13 @@ from penstock.sql.groups import DEFAULT_GROUP, DatabaseGroups
 from penstock.storage.companions import companion_config
 from penstock.storage.contract import Engine, Log, StrayLog
 from penstock.storage.sql import offset_table, schema, stored_state
+from penstock.storage.sql.added_rows import AddedRowsWatch
 from penstock.storage.sql.environment import LostRecords, SqlEnvironment, WriteBuffer, storage_error
 from penstock.storage.sql.loading import StoredLog, load_copy
 from penstock.storage.sql.log import SqlLog
 from penstock.storage.sql.log_moves import LogCopy, LogMove
 from penstock.storage.sql.partition_table import BatchTable, PartitionTable, RecordTable
+from penstock.storage.sql.read_ahead import HeldReads
 from penstock.storage.sql.stored_state import QueueRow, queue_id_of
 from penstock.storage.sql.table_names import offset_table_of, table_of
 from penstock.storage.sql.table_ranges import add_ranges
@@ -41,7 +44,6 @@ logger = logging.getLogger(__name__)
 
 _TOGETHER = 8
 """So many logs are opened or closed at the same time."""
-_ROWS_A_LOOK = 500
 _BUFFER_BYTES = 64 << 20
 _CACHE_BYTES = 64 << 20
 _RETRY_MS = 10_000
@@ -52,7 +54,7 @@ T = TypeVar("T")
 
 
 class SqlEngine(Engine):
-    """Logs in tables, over all database groups. The groups are the caller's, who closes them after the engine."""
+    """Logs in tables, over all database groups. The caller owns the groups and closes them after the engine."""
 
     is_shared = True
 
@@ -81,11 +83,14 @@ class SqlEngine(Engine):
             retry_ms=retry_ms,
             range_bytes=range_bytes,
             cache_room=CacheRoom(cache_bytes),
+            held_reads=HeldReads(SystemClock()),
+            preparation=(preparation := ThreadPoolExecutor(1, "prepare rows")),
             buffer=(buffer := WriteBuffer(buffer_bytes)),
             lost_records=(lost_records := LostRecords()),
         )
         self._buffer = buffer
         self._lost_records = lost_records
+        self._preparation = preparation
         self._known_ends: dict[int, int] = {}
         """Of logs that were open here, by queue id: a leader that takes one over later must not find less."""
         self._environments: dict[str, SqlEnvironment] = {}
@@ -94,15 +99,13 @@ class SqlEngine(Engine):
         """Those whose own tables are there, and belong to this cluster."""
         self._preparing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._cluster_id = cluster_id
-        self._look_s = look_ms / 1000
         self._logs: dict[TopicPartition, SqlLog] = {}
         self._left: dict[SqlLog, int] = {}
         """Logs that are in another group now, and where they ended; what is stored in the former group goes when they
         are released.
         """
         self._dropping: set[asyncio.Task[None]] = set()
-        self._looking: asyncio.Task[None] | None = None
-        self._stop = asyncio.Event()
+        self._added_rows = AddedRowsWatch(self._logs.values, look_ms)
 
     @property
     def logs(self) -> Mapping[TopicPartition, SqlLog]:
@@ -135,7 +138,7 @@ class SqlEngine(Engine):
                     logger.critical("log is offline", extra=fields(log=str(at), reason=str(error)))
 
         await asyncio.gather(*(bring_back(at, *each) for at, each in wanted.items()))
-        self._looking = asyncio.get_running_loop().create_task(self._look_for_more(), name="look for added rows")
+        self._added_rows.start()
 
     def _environment(self, database: str) -> SqlEnvironment:
         """Of a group as it is now; StorageError if there is no such group."""
@@ -206,7 +209,8 @@ class SqlEngine(Engine):
 
         def load(connection: Connection) -> list[tuple[SqlLog, StoredLog]]:
             found = []
-            # The companion first: what is in it is in the log, too.
+            # Both halves of a delayed batch are seen, or none.
+            connection.hold_snapshot()
             for each, each_config in ((beside, companion_config(config)), (at, config)):
                 row = stored_state.find_row(connection, queue_id_of(each, topic_id))
                 if row is not None:
@@ -246,12 +250,12 @@ class SqlEngine(Engine):
         table = _table(at, row.table, env)
         if is_new:
             try:
-                await env.define(partial(_create_empty, table, config))
+                await env.define(partial(_create_empty, table, config, row.id))
             except StorageError:
-                await env.change(lambda connection: stored_state.delete_row(connection, row.id))
+                await env.change(lambda connection: stored_state.delete_row_of_empty(connection, row.id))
                 raise
         elif row.next_id == 1:
-            # Nothing was appended yet: whoever made the row may not have come to make the table.
+            # Nothing was appended yet: the client that made the row may have stopped before it made the table.
             await env.define(partial(_create, table, config))
         else:
             await env.read(lambda connection: schema.check_table(connection, row.table, table.columns(env.dialect)))
@@ -263,8 +267,8 @@ class SqlEngine(Engine):
         return log
 
     async def _committed_offset(self, at: TopicPartition, env: SqlEnvironment) -> int:
-        """The highest that a group has committed; 0 if nobody has. The default group has it, which nothing is compared
-        with if it is that group's own log.
+        """The highest offset that a group has committed; 0 if none has. The offsets are in the default database group,
+        so logs in that group are not compared with them.
         """
         if env.group.name == DEFAULT_GROUP:
             return 0
@@ -277,7 +281,7 @@ class SqlEngine(Engine):
             if isinstance(error.__cause__, SchemaChanged):
                 return 0  # there is no such table yet
             if env.generation == 0:
-                # Nobody has promoted a replica: the default database need not be there for logs in others.
+                # No replica was promoted: logs in other database groups do not need the default database here.
                 logger.warning(
                     "could not compare a log with committed offsets", extra=fields(log=str(at), error=str(error))
                 )
@@ -349,7 +353,7 @@ class SqlEngine(Engine):
         await _drop(env, queue_id_of(at, log.topic_id))
         row, _ = await self._row(at, log.topic_id, env)
         table = _table(at, row.table, env)
-        await env.define(partial(_create_empty, table, log.config))
+        await env.define(partial(_create_empty, table, log.config, row.id))
         await env.define(partial(add_ranges, row.table, list(log.ranges.plan().ends())))
         return LogCopy(log, env, row, table)
 
@@ -371,7 +375,7 @@ class SqlEngine(Engine):
             row = await log.env.read(lambda connection: stored_state.find_row(connection, queue_id))
             if row is not None and row.end_offset > copied_end:
                 logger.critical(
-                    "somebody has inserted records into a table while it was moved: the table is kept",
+                    "records were inserted into a table while it was being moved: the table is kept",
                     extra=fields(table=row.table, group=log.env.group.name, first=copied_end, end=row.end_offset),
                 )
                 await log.env.change(lambda connection: stored_state.delete_row(connection, queue_id))
@@ -423,12 +427,11 @@ class SqlEngine(Engine):
             raise OSError(str(error)) from error
 
     async def close(self) -> None:
-        self._stop.set()
-        if self._looking is not None:
-            await self._looking
+        await self._added_rows.close()
         await self._close(list(self._logs))
         while self._dropping:
             await asyncio.wait(self._dropping)
+        self._preparation.shutdown()
         self._logs.clear()
 
     async def _close(self, logs: Sequence[TopicPartition]) -> None:
@@ -438,37 +441,6 @@ class SqlEngine(Engine):
             if at in self._logs and not is_companion(at):
                 log = self._logs[at]
                 self._known_ends[log.row.id] = max(self._known_ends.get(log.row.id, 0), log.committed_end)
-
-    async def _look_for_more(self) -> None:
-        """Looks every so often for records that somebody inserted without a broker."""
-        while not self._stop.is_set():
-            try:
-                async with asyncio.timeout(self._look_s):
-                    await self._stop.wait()
-            except TimeoutError:
-                try:
-                    await self._look()
-                except (StorageError, ApiError) as error:
-                    logger.warning("could not look for added rows", extra=fields(error=str(error)))
-
-    async def _look(self) -> None:
-        led: dict[SqlEnvironment, dict[int, SqlLog]] = {}
-        for log in self._logs.values():
-            if log.leader_epoch >= 0 and log.is_idle and log.env.takes_writes:
-                led.setdefault(log.env, {})[log.row.id] = log
-        # A group that does not answer must not keep the others waiting.
-        found = await asyncio.gather(*(_look_at(env, logs) for env, logs in led.items()), return_exceptions=True)
-        for error in found:
-            if error is not None:
-                raise error
-
-
-async def _look_at(env: SqlEnvironment, logs: Mapping[int, SqlLog]) -> None:
-    for some in _in_parts(list(logs), _ROWS_A_LOOK):
-        for queue_id, next_id in await env.read(partial(_ends, some)):
-            log = logs[queue_id]
-            if next_id > log.row.next_id and log.is_idle:
-                await log.refresh()
 
 
 async def _change(env: SqlEnvironment, work: Callable[[Connection], T]) -> T:
@@ -513,14 +485,15 @@ def _create(table: PartitionTable, config: TopicConfig, connection: Connection) 
     schema.create_table(connection, table.name, columns, table.indexes, has_ranges=has_ranges)
 
 
-def _create_empty(table: PartitionTable, config: TopicConfig, connection: Connection) -> None:
+def _create_empty(table: PartitionTable, config: TopicConfig, queue_id: int, connection: Connection) -> None:
+    """For a row that is new: what the table has in it is not the log's, unless others have appended by that row."""
     _create(table, config, connection)
-    schema.check_empty(connection, table.name)
-
-
-def _ends(queue_ids: Sequence[int], connection: Connection) -> list[tuple[int, int]]:
-    marks = ", ".join("?" * len(queue_ids))
-    return connection.execute(f"SELECT id, next_id FROM queue WHERE id IN ({marks})", *queue_ids)
+    if not schema.is_empty(connection, table.name):
+        row = stored_state.find_row(connection, queue_id)
+        if row is None or row.next_id == 1:
+            raise StorageError(
+                f'the table "{table.name}" has rows, but no log that they belong to; nothing was changed'
+            )
 
 
 def _in_parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

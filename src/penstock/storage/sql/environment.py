@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from penstock.sql.database import Connection
 from penstock.sql.dialects.dialect import Dialect
 from penstock.sql.errors import Contended, DatabaseError, GroupAway, Unreachable
 from penstock.sql.group import DatabaseGroup
+from penstock.storage.sql.read_ahead import HeldReads
 from penstock.storage.sql.tail_cache import CacheRoom
 
 T = TypeVar("T")
@@ -90,7 +92,10 @@ class SqlEnvironment:
     buffer: WriteBuffer
     lost_records: LostRecords
     reads: asyncio.Semaphore
-    """Reads may take long, and there may be many: connections are left over for those who append."""
+    """Reads may take long, and there may be many: this leaves connections for appends."""
+    held_reads: HeldReads
+    preparation: Executor
+    """Writes rows out for the next transactions of all logs: one thread, for interpreted code runs in one at a time."""
 
     @property
     def dialect(self) -> Dialect:
@@ -132,7 +137,7 @@ class SqlEnvironment:
             except GroupAway as error:
                 raise storage_error(error) from error
             except (Unreachable, Contended):
-                # The connection may have been lost while nobody used it. Whoever reads tries again later by himself.
+                # The connection may have been lost while it was idle. Readers try again later by themselves.
                 try:
                     return await call()
                 except DatabaseError as error:

@@ -1,7 +1,7 @@
 """The table `queue_inbox`: delayed messages of clients without a broker, on their way to the companion of a partition.
 
-Whoever appends puts a batch there under the lock of the partition's row in `queue`; the leader takes batches from
-there in order, appends each as a producer's batch, and deletes it (`docs/internals/direct.md`). Numbers count the
+A client puts a batch there under the lock of the partition's row in `queue`; the leader takes batches from there in
+order, appends each as a producer's batch, and deletes it (`docs/internals/direct.md`). Numbers count the
 messages of a partition: they are the sequences of that producer, so a batch that was appended and not deleted is known
 again.
 
@@ -21,7 +21,7 @@ from penstock.storage.snapshots import read_entry
 
 TABLE = "queue_inbox"
 INBOX_PRODUCER_ID = (1 << 62) - 1
-"""The producer that stands for all messages that come through the table. Nobody is given this id."""
+"""The producer that stands for all messages that come through the table. No client is given this id."""
 INBOX_PRODUCER_EPOCH = 0
 
 _KEY = ("queue_id", "first_number")

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class AddedRows(NamedTuple):
-    """Rows that no segment covers: somebody inserted them without a broker."""
+    """Rows that no segment covers: a client inserted them without a broker."""
 
     base_offset: int
     size: int
@@ -42,7 +42,7 @@ class KnownEnd:
     def __init__(self) -> None:
         self.offset = 0
         self.lost_from: int | None = None
-        """Where the records began that are lost, until somebody has said so."""
+        """Where the lost records began, until that was logged."""
 
     def learn(self, offset: int) -> None:
         self.offset = max(self.offset, offset)
@@ -78,12 +78,10 @@ def _with_added(connection: Connection, state: StoredState, table: PartitionTabl
 
 
 def load_copy(connection: Connection, row: QueueRow, table: PartitionTable) -> StoredLog:
-    """The log as a server has it that may be a replica, and go on meanwhile: nothing is locked. `row` was read before:
-    the rest is as old, or newer.
+    """The log as a server has it that may be a replica, and goes on meanwhile: nothing is locked. `row` was read in
+    this transaction, which holds a snapshot.
     """
-    state = stored_state.load(connection, row)
-    state = state._replace(epochs=[start for start in state.epochs if start.start_offset < row.end_offset])
-    return _with_added(connection, state, table)
+    return _with_added(connection, stored_state.load(connection, row), table)
 
 
 def load_as_leader(
@@ -96,7 +94,7 @@ def load_as_leader(
     last_end = table.last_end(connection)
     if last_end > max(row.end_offset, known_end.offset):
         logger.warning(
-            "rows were inserted behind the end of a log: took them in",
+            "took in rows that were inserted behind the end of a log",
             extra=fields(table=row.table, end=row.end_offset, new_end=last_end),
         )
         connection.change("UPDATE queue SET next_id = ? WHERE table_name = ?", last_end + 1, row.table)
@@ -104,7 +102,7 @@ def load_as_leader(
 
 
 def take_row(connection: Connection, row: QueueRow, leader_epoch: int, known_end: KnownEnd) -> QueueRow:
-    """Gives the row as it was, but for an end that it had lost. From the commit on nobody of an earlier epoch can
+    """Gives the row as it was, except for an end that it had lost. From the commit on no leader of an earlier epoch can
     append. LogFencedError if a later epoch has begun.
     """
     found = lock_row(connection, row)

@@ -1,9 +1,10 @@
 """A log in a table: what is written goes to the writer, what is read comes from the tail cache or the table.
 
 Invariants:
-- start_offset <= committed_end <= end_offset. What lies above `committed_end` waits in the writer, and nobody sees it.
+- start_offset <= committed_end <= end_offset. What lies above `committed_end` waits in the writer, and no reader sees
+  it.
 - `producers`, `epochs` and `segments` are those of `end_offset`. If what waits is taken back, the end goes back at
-  once, and they are all read again from the database; until then the log takes nothing.
+  once, and they are all read again from the database (`state_reload`); until then the log takes nothing.
 - The log takes nothing once another broker leads, until `take_over`.
 - Once `failure` is set the log neither takes nor serves anything.
 """
@@ -12,21 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.config.topic import TopicConfig
 from penstock.errors import ApiError, Code, StorageError
-from penstock.ids import TopicId, TopicPartition, is_companion
+from penstock.ids import TopicId, TopicPartition
 from penstock.logs import fields
 from penstock.records.batch import BatchHeader, read_header, stamp
 from penstock.records.control import Marker, read_marker
 from penstock.sql.database import Connection
-from penstock.sql.errors import DatabaseError, GroupAway
+from penstock.sql.errors import DatabaseError
 from penstock.storage.admission import Checked, Inspected, check_append, check_marker, check_retired
 from penstock.storage.compaction import CompactionState
-from penstock.storage.contract import NOTHING, Log, Piece, Slice, TimedOffset
+from penstock.storage.contract import NOTHING, Log, LogSegment, Piece, Slice, TimedOffset
 from penstock.storage.epochs import EpochHistory, EpochStart
 from penstock.storage.leader_batches import copies_of
 from penstock.storage.producers import ProducerState
@@ -35,9 +36,10 @@ from penstock.storage.snapshots import entry_bytes
 from penstock.storage.sql import stored_state
 from penstock.storage.sql.compaction_pass import CompactionPass
 from penstock.storage.sql.environment import SqlEnvironment
-from penstock.storage.sql.loading import KnownEnd, StoredLog, load, load_as_leader, take_row
+from penstock.storage.sql.loading import KnownEnd, StoredLog, load
 from penstock.storage.sql.partition_table import PartitionTable, RecordTable
 from penstock.storage.sql.segments import Segments
+from penstock.storage.sql.state_reload import StateReload
 from penstock.storage.sql.stored_state import LogFencedError, QueueRow, check_leads, lock_row
 from penstock.storage.sql.table_ranges import TableRanges
 from penstock.storage.sql.table_reads import TableReads
@@ -48,12 +50,6 @@ from penstock.storage.sql.writer import GroupPart, Writer, no_writes
 from penstock.storage.tags import WholeLogTags
 
 logger = logging.getLogger(__name__)
-
-_RELOAD_PAUSE_S = 0.2
-_TURN_MS = 250
-"""For so long nobody else appends after this broker had to take something back: its producers try again by then."""
-_TURN_EVERY_MS = 1000
-"""Nobody is kept from appending more often."""
 
 T = TypeVar("T")
 
@@ -84,22 +80,21 @@ class SqlLog(Log):
         self.leader_epoch = stored_state.NO_EPOCH
         """The epoch in which this broker leads, as far as the log was told."""
         self.companion: SqlLog | None = None
+        self.companion_of: SqlLog | None = None
+        """The log whose companion this is."""
         self.find_companion: Callable[[], Awaitable[SqlLog | None]] | None = None
         """Opens the companion that another broker may have made."""
         self.known_end = KnownEnd()
         self.writer = Writer(str(at), env)
         self.cache = TailCache(env.cache_room)
         self.env = env
-        self._is_fenced = False
-        self._is_stale = False
-        """The state in memory is not that of the database: it is being read again."""
+        self.reload = StateReload(self, env)
         self._taken_back: set[int] = set()
         """Producers of which batches were taken back: what follows them is not out of order, only early."""
-        self._turn_asked_ms = float("-inf")
         self.stored_producers: set[int] = set()
         self.compacting = asyncio.Lock()
         """Held while records are removed from the middle."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.is_closed = False
         self.table_reads = TableReads(self)
         self.ranges = TableRanges(self, env)
@@ -111,19 +106,26 @@ class SqlLog(Log):
     def size_bytes(self) -> int:
         return self.segments.size
 
+    def described_segments(self) -> Sequence[LogSegment]:
+        return [LogSegment(*each.row()) for each in self.segments]
+
+    @property
+    def secures_later(self) -> bool:
+        return True
+
     @property
     def visible_end(self) -> int:
         return self.committed_end
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way: then what the database has more is somebody else's."""
-        return self.writer.is_idle and not self._is_stale and not self._is_fenced and self.failure is None
+        """Whether nothing is under way: then additional rows in the database are another client's."""
+        return self.writer.is_idle and not self.reload.is_stale and not self.reload.is_fenced and self.failure is None
 
     @property
     def can_change(self) -> bool:
         """Whether this broker may change what is stored, and it makes sense to try."""
-        is_sound = self.failure is None and not self._is_stale and not self._is_fenced
+        is_sound = self.failure is None and not self.reload.is_stale and not self.reload.is_fenced
         return is_sound and not self.is_read_only and self.env.takes_writes
 
     def fail(self, failure: StorageError) -> StorageError:
@@ -134,13 +136,16 @@ class SqlLog(Log):
         return failure
 
     def check_takes(self) -> None:
+        if self.companion_of is not None:
+            # A half that is written alone would be stored alone.
+            self.companion_of.check_takes()
         if self.failure is not None:
             raise self.failure
-        if self._is_fenced:
+        if self.reload.is_fenced:
             raise ApiError(Code.NOT_LEADER_OR_FOLLOWER, f"another broker leads {self.topic_partition}")
         if self.is_read_only or not self.env.takes_writes:
             raise no_writes(f"{self.topic_partition} cannot be written: {self.env.why_no_writes}")
-        if self._is_stale:
+        if self.reload.is_stale:
             raise ApiError(Code.NOT_ENOUGH_REPLICAS, f"{self.topic_partition} is being read again from the database")
 
     # Loading
@@ -148,24 +153,18 @@ class SqlLog(Log):
     async def load(self, row: QueueRow) -> None:
         """Reads what the database has; StorageError if that fails."""
         self.row = row
-        self._adopt(await self.env.change(lambda connection: load(connection, row, self.table)))
+        self.adopt(await self.env.change(lambda connection: load(connection, row, self.table)))
 
     def adopt_copy(self, loaded: StoredLog) -> None:
         """Becomes what a server has that may be a replica: the log is for reading."""
         self.is_read_only = True
-        self._adopt(loaded)
+        self.adopt(loaded)
 
-    def _load_as_leader(self, connection: Connection) -> StoredLog:
-        """In a thread."""
-        return load_as_leader(connection, self.row, self.table, self.leader_epoch, self.known_end)
-
-    def _load_with_turn(self, connection: Connection) -> StoredLog:
-        """In a thread: others were quicker, and may be so again and again."""
-        stored_state.ask_for_turn(connection, self.row, _TURN_MS)
-        return self._load_as_leader(connection)
-
-    def _adopt(self, loaded: StoredLog) -> None:
+    def adopt(self, loaded: StoredLog) -> None:
         """Becomes what the database has."""
+        self.reloads += 1
+        if self.reloaded is not None:
+            self.reloaded.set()
         state, row = loaded.state, loaded.state.row
         before = self.committed_end
         if (row.next_id, row.token) != (self.row.next_id, self.row.token) or self.cache.end_offset != row.end_offset:
@@ -189,7 +188,8 @@ class SqlLog(Log):
         self.compaction = self.settled_compaction = state.compaction
         if self.saved_high_watermark >= 0:
             self.saved_high_watermark = max(self.saved_high_watermark, row.end_offset)
-        self._is_stale = False
+        self.reload.is_stale = False
+        self.table_reads.ahead.forget()
         self.known_end.learn(row.end_offset)
         self._say_lost()
 
@@ -218,78 +218,27 @@ class SqlLog(Log):
             companion = await self.find_companion()
             if companion is not None:
                 self.sync_after(companion)
-        logs = [self] if self.companion is None else [self, self.companion]
-        async with self.writer.alone:
-            try:
-                found = await self.env.change(
-                    lambda connection: [log._take_row(connection, leader_epoch) for log in logs]
-                )
-            except LogFencedError as error:
-                self._is_fenced = True
-                raise ApiError(Code.NOT_LEADER_OR_FOLLOWER, str(error)) from error
-            if any(loaded is not None for loaded in found):
-                self.writer.fail_waiting(
-                    ApiError(Code.NOT_ENOUGH_REPLICAS, f"{self.topic_partition} was taken over with other records")
-                )
-            for log, loaded in zip(logs, found, strict=True):
-                log.leader_epoch, log._is_fenced = leader_epoch, False
-                if loaded is not None:
-                    log._adopt(loaded)
+        await self.reload.take_over(leader_epoch)
 
-    def _take_row(self, connection: Connection, leader_epoch: int) -> StoredLog | None:
-        """In a thread: None if the log is as it is known."""
-        row = take_row(connection, self.row, leader_epoch, self.known_end)
-        known = (self.row.next_id, self.row.token, self.start_offset, self.leader_epoch)
-        if (row.next_id, row.token, row.start_offset, row.leader_epoch) == known and not self._is_stale:
-            return None  # nobody else has led since
-        return load(connection, row, self.table)
+    async def catch_up(self) -> None:
+        await self.reload.catch_up()
 
     async def refresh(self) -> None:
-        """Takes in what somebody else has added, if nothing of this broker is under way."""
-        async with self.writer.alone:
-            if not self._is_stale and not self.writer.has_waiting and not self._is_fenced and self.failure is None:
-                loaded = await self.env.change(self._load_as_leader)
-                if not self.writer.has_waiting and not self._is_stale:
-                    self._adopt(loaded)
+        """Takes in what others have added, if nothing of this broker is under way."""
+        await self.reload.refresh()
 
     def taken_back(self, producers: Iterable[int], *, is_fenced: bool) -> None:
         """What waited, of these producers, is not in the log, and never was."""
-        self._is_stale = True
+        self.reload.is_stale = True
         self.end_offset = self.committed_end
         self._taken_back.update(producers)
-        self._is_fenced = self._is_fenced or is_fenced
-        if not is_fenced and self.failure is None and not self.is_closed:
-            self.start(self._reload(), "reload")
+        self.reload.is_fenced = self.reload.is_fenced or is_fenced
 
-    async def _reload(self) -> None:
-        while self._is_stale and not self._is_fenced and not self.is_closed and self.failure is None:
-            try:
-                async with self.writer.alone:
-                    now_ms = self.env.timer.monotonic_ms()
-                    wants_turn = now_ms - self._turn_asked_ms >= _TURN_EVERY_MS and not is_companion(
-                        self.topic_partition
-                    )
-                    loading = self._load_with_turn if wants_turn else self._load_as_leader
-                    self._adopt(await self.env.run(loading))
-                    self._turn_asked_ms = now_ms if wants_turn else self._turn_asked_ms
-            except LogFencedError:
-                self._is_fenced = True
-            except GroupAway:
-                await asyncio.sleep(_RELOAD_PAUSE_S)
-            except (DatabaseError, StorageError) as error:
-                logger.warning(
-                    "could not read a log again, will retry",
-                    extra=fields(log=str(self.topic_partition), error=str(error)),
-                )
-                await asyncio.sleep(_RELOAD_PAUSE_S)
-
-    def start(self, work: Awaitable[None], what: str) -> None:
-        async def run() -> None:
-            await work
-
-        task = asyncio.get_running_loop().create_task(run(), name=f"{what} {self.topic_partition}")
+    def start(self, work: Coroutine[Any, Any, T], what: str) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work, name=f"{what} {self.topic_partition}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # Appending
 
@@ -316,7 +265,7 @@ class SqlLog(Log):
                 producer_id = read_header(batch).producer_id
                 if producer_id in self._taken_back:
                     raise ApiError(
-                        Code.NOT_ENOUGH_REPLICAS, f"what producer {producer_id} sent before was taken back"
+                        Code.NOT_ENOUGH_REPLICAS, f"earlier batches of producer {producer_id} were taken back"
                     ) from error
             raise
 
@@ -357,7 +306,8 @@ class SqlLog(Log):
         is_told = is_told and producer_id >= 0 and (marker is not None or not header.is_control)
         before = self.producers.entry(producer_id) if is_told else None
         written = WrittenBatch(header, bytes(batch), now_ms, None if before is None else before.copy(), is_told)
-        group = self.writer.group()
+        is_second_half = self.companion is not None and self.companion.end_offset > base_offset
+        group = self.writer.group(is_second_half=is_second_half)
         part = group.part_of(self)
         part.written.append(written)
         part.end_offset = self.end_offset = header.next_offset
@@ -409,7 +359,7 @@ class SqlLog(Log):
         if companion.writer is not self.writer:
             assert companion.writer.is_idle, "a companion is written with its log from the beginning"
             companion.writer = self.writer
-        self.companion = companion
+        self.companion, companion.companion_of = companion, self
         companion.leader_epoch = max(companion.leader_epoch, self.leader_epoch)
 
     # Reading
@@ -429,7 +379,7 @@ class SqlLog(Log):
             if offset >= self.cache.start_offset:
                 return self.cache.read(offset, max_bytes, end)
             start, upper = self.start_offset, min(end, self.cache.start_offset)
-            found = await self.table_reads.read(offset, max_bytes, upper)
+            found = await self.table_reads.ahead.read(offset, max_bytes, upper)
             if self.start_offset > start:
                 continue  # rows may have gone meanwhile
             if found.batches:
@@ -459,7 +409,7 @@ class SqlLog(Log):
         try:
             return await self.env.change(work)
         except LogFencedError as error:
-            self._is_fenced = True
+            self.reload.is_fenced = True
             raise ApiError(Code.NOT_LEADER_OR_FOLLOWER, str(error)) from error
 
     async def apply_retention(self, hold: Hold | None = None) -> int:
@@ -502,6 +452,7 @@ class SqlLog(Log):
         self.row = self.row._replace(next_id=end_offset + 1, token=token)
         self.end_offset = self.committed_end = self.known_end.offset = end_offset
         self.tags.forget()
+        self.table_reads.ahead.forget()
         if self.saved_high_watermark >= 0:
             self.saved_high_watermark = max(self.start_offset, min(self.saved_high_watermark, end_offset))
 
@@ -521,7 +472,7 @@ class SqlLog(Log):
             await self.env.run(save)
         except (DatabaseError, StorageError) as error:
             logger.info(
-                "could not store the last segment; it will be found out from the records",
+                "could not store the last segment; it will be rebuilt from the records",
                 extra=fields(log=str(self.topic_partition), error=str(error)),
             )
 
@@ -537,4 +488,5 @@ class SqlLog(Log):
         await self._save_segments()
         while self._tasks:
             await asyncio.wait(list(self._tasks))
+        self.table_reads.ahead.forget()
         self.cache.begin_at(self.committed_end)

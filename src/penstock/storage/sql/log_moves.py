@@ -1,8 +1,8 @@
 """Copies a log from one database group to another, while it is written to (`docs/internals/database-groups.md`).
 
-`catch_up` copies rows in bounded transactions until little is missing. `finish`, while nobody appends, copies the rest
-and all state; then the copy is as good as the log. Until the metadata says so it is nothing but a copy: whoever begins
-one drops what an earlier attempt has left.
+`catch_up` copies rows in bounded transactions until little is missing. `finish`, while appends are held back, copies
+the rest and all state; then the copy is as good as the log. Until the metadata says so it is only a copy: a new attempt
+drops what an earlier one has left.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LogCopy:
             await self._copy_some(self.log.committed_end)
 
     async def finish(self) -> None:
-        """Copies the rest, and all that is stored of the log. Nobody appends until the caller says so."""
+        """Copies the rest, and all that is stored of the log. Appends wait until the caller lets them go on."""
         log = self.log
         state = (await log.env.change(self._last_state)).state
         while self._end < state.row.end_offset:
@@ -116,7 +116,7 @@ class LogMove:
         self.copies: list[LogCopy] = []
         """For the caller to fill."""
         self.may_count = False
-        """Whether the copies are the truth, or nobody knows: then they must not be dropped."""
+        """Whether the copies are, or may be, the log that counts: then they must not be dropped."""
         self._log = log
 
     async def run(self, commit: Callable[[], Awaitable[bool]]) -> bool:

@@ -1,7 +1,7 @@
 """Tables that show people and their tools what there is in the cluster: a copy, which brokers keep true.
 
-Everything here runs inside a transaction, in a thread. Who writes is fenced (`coordinator_fence.py`): the coordinator
-of a group writes the rows of that group, the controller those of topics and databases. A write compares what is stored
+Everything here runs inside a transaction, in a thread. Writers are fenced (`coordinator_fence.py`): the coordinator of
+a group writes the rows of that group, the controller those of topics and databases. A write compares what is stored
 with what should be, so it can be repeated, and mends whatever it finds. `docs/formats/sql.md` describes the columns.
 """
 
@@ -153,7 +153,7 @@ class GroupRows(NamedTuple):
 def write_groups(connection: Connection, groups: Sequence[GroupRows], fence: Fence) -> None:
     """Makes the rows of these groups what they should be, but for groups that another broker coordinates.
 
-    Contended if somebody else has locked one of them, Duplicate if one was inserted meanwhile.
+    Raises Contended if another client has locked one of them, Duplicate if one was inserted meanwhile.
     """
     fenced = fenced_shards(connection, fence)
     ours = [each for each in groups if each.shard not in fenced]

@@ -114,7 +114,7 @@ def bounds(connection: Connection, topic: str, topic_id: TopicId) -> dict[int, B
 def write(connection: Connection, table: str, offsets: Sequence[HeldOffset], fence: Fence) -> None:
     """Brings rows up to date, but those that a person has changed, and those of shards that others lead.
 
-    Contended if somebody else has locked one of them, Duplicate if one was inserted meanwhile.
+    Raises Contended if another client has locked one of them, Duplicate if one was inserted meanwhile.
     """
     fenced = fenced_shards(connection, fence)
     ours = [each for each in offsets if each.shard not in fenced]
@@ -134,7 +134,7 @@ def write(connection: Connection, table: str, offsets: Sequence[HeldOffset], fen
 
 
 def settle(connection: Connection, table: str, settlements: Sequence[SettledEdit], fence: Fence) -> None:
-    """Ends edits; a row that was changed again stays as it is. Contended if somebody else has locked one of them."""
+    """Ends edits; a row that was changed again stays as it is. Contended if another client has locked one of them."""
     quoted = connection.dialect.quoted
     fenced = fenced_shards(connection, fence)
     _locked(connection, table, {each.row.group_id for each in settlements})

@@ -9,7 +9,7 @@ Everything here runs inside a transaction, in a thread.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from penstock.config.topic import TopicConfig
@@ -19,12 +19,21 @@ from penstock.sql.database import Connection
 from penstock.sql.dialects.dialect import Dialect
 from penstock.storage.contract import Piece, TimedOffset
 from penstock.storage.epochs import EpochHistory, EpochStart
-from penstock.storage.sql.record_rows import COLUMNS, EpochAt, batches_of, empty_batch, rows_of
+from penstock.storage.sql.record_rows import (
+    COLUMNS,
+    EpochAt,
+    PlainRows,
+    batches_of,
+    empty_batch,
+    may_be_plain,
+    plain_batches,
+    rows_of,
+)
 from penstock.storage.sql.schema import Columns, batch_columns, record_columns
 from penstock.storage.sql.tail_cache import WrittenBatch
 from penstock.storage.time_lookup import first_at, max_of
 
-_ROWS_A_READ = 4096
+_ROWS_A_READ = 8192
 _ROWS_A_DELETE = 5000
 _ROW_OVERHEAD = 24
 """About what a record has beside its key, value and headers."""
@@ -35,6 +44,14 @@ _ROW_BYTES = (
 _FIRST_ROW_BYTES = 4096
 """How large rows are taken for before any was read."""
 _COLUMN_LIST = ", ".join(COLUMNS)
+_SHARED_COLUMNS = ("attributes", "producer_id", "producer_epoch")
+_SUMMARY = ", ".join(
+    [
+        f"COUNT(*), MIN(id), SUM({_ROW_BYTES})",
+        "COUNT(biz_id) + COUNT(tags) + COUNT(headers), COUNT(msg_key), COUNT(send_time)",
+        *(f"COUNT({column}), MIN({column}), MAX({column})" for column in _SHARED_COLUMNS),
+    ]
+)
 _BATCH_COLUMNS = ("id", "next_id", "due", "batch")
 _BATCHES_A_LOOK = 64
 _PIECES_A_QUERY = 500
@@ -65,13 +82,54 @@ class SegmentSpan(NamedTuple):
     max_ms: int
 
 
+OnSize = Callable[[int], None]
+"""Called in a thread, with the offset behind a range."""
+
+
+class WantedRange(NamedTuple):
+    """Whole batches from `offset` on, below `end_offset`: about `max_bytes` of them, but at least one."""
+
+    offset: int
+    max_bytes: int
+    end_offset: int
+    epochs: Sequence[EpochStart]
+
+
+class Summary(NamedTuple):
+    """What the rows of a stretch of a table have in common."""
+
+    next_offset: int
+    """Behind the stretch."""
+    rows: int
+    size: int
+    is_plain: bool
+    """Each offset has a row, with a time and without headers."""
+    has_keys: bool
+    shared: tuple[int, int, int] | None
+    """The attributes, producer id and producer epoch, if all rows have the same."""
+
+    def plain(self, epochs: Sequence[EpochStart]) -> PlainRows | None:
+        """How the stretch is read with few columns; None if all of them are needed."""
+        if not self.is_plain or self.shared is None or not may_be_plain(self.shared[0]):
+            return None
+        base_offset = self.next_offset - self.rows
+        epoch_at = EpochAt(epochs)
+        leader_epoch = epoch_at(base_offset)
+        if epoch_at.until is not None and epoch_at.until < self.next_offset:
+            return None
+        return PlainRows(base_offset, leader_epoch, self.shared, has_keys=self.has_keys)
+
+
 class PartitionTable(ABC):
     """One table."""
 
     indexes: tuple[str, ...] = ()
+    inserted: tuple[str, ...]
+    """The columns of a row."""
 
     def __init__(self, name: str, dialect: Dialect) -> None:
         self.name = name
+        self._dialect = dialect
         self._quoted = dialect.quoted(name)
 
     @abstractmethod
@@ -82,17 +140,24 @@ class PartitionTable(ABC):
         return False
 
     @abstractmethod
-    def prepared(self, batches: Sequence[WrittenBatch]) -> Sequence[Sequence[Any]]:
-        """The rows of batches, ready to be inserted; RefusedBatchError if there are none for one of them."""
+    def rows_of(self, written: WrittenBatch) -> Sequence[Sequence[Any]]:
+        """The rows of a batch; RefusedBatchError if it has none."""
+
+    def encoded(self, written: WrittenBatch) -> Sequence[Any]:
+        """The rows of a batch as `insert_encoded` takes them."""
+        return self._dialect.encoded_rows(self.rows_of(written))
+
+    def insert(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
+        connection.insert(self.name, self.inserted, rows)
+
+    def insert_encoded(self, connection: Connection, rows: Sequence[Any]) -> None:
+        connection.insert_encoded(self.name, self.inserted, rows)
 
     @abstractmethod
-    def insert(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> None: ...
-
-    @abstractmethod
-    def read(
-        self, connection: Connection, offset: int, max_bytes: int, end_offset: int, epochs: Sequence[EpochStart]
-    ) -> FoundBatches:
-        """Whole batches from `offset` on, below `end_offset`: about `max_bytes` of them, but at least one."""
+    def read(self, connection: Connection, wanted: WantedRange, on_size: OnSize | None = None) -> FoundBatches:
+        """Reads batches. With `on_size`, all that this transaction reads is of one moment; it is told where the range
+        ends before its rows are read, if that is known by then.
+        """
 
     @abstractmethod
     def rows(
@@ -149,6 +214,7 @@ class RecordTable(PartitionTable):
     """A row a record."""
 
     indexes = ("biz_id",)
+    inserted = COLUMNS
 
     def __init__(self, name: str, dialect: Dialect) -> None:
         super().__init__(name, dialect)
@@ -161,64 +227,109 @@ class RecordTable(PartitionTable):
     def is_compacted(self, config: TopicConfig) -> bool:
         return "compact" in config.cleanup_policy
 
-    def prepared(self, batches: Sequence[WrittenBatch]) -> Sequence[Sequence[Any]]:
-        rows: list[Sequence[Any]] = []
-        for written in batches:
-            try:
-                rows += rows_of(memoryview(written.batch), written.header, written.append_ms)
-            except ApiError as error:
-                raise RefusedBatchError(written.header, error) from error
-        return rows
+    def rows_of(self, written: WrittenBatch) -> Sequence[Sequence[Any]]:
+        try:
+            return rows_of(memoryview(written.batch), written.header, written.append_ms)
+        except ApiError as error:
+            raise RefusedBatchError(written.header, error) from error
 
-    def insert(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
-        connection.insert(self.name, COLUMNS, rows)
-
-    def read(
-        self, connection: Connection, offset: int, max_bytes: int, end_offset: int, epochs: Sequence[EpochStart]
-    ) -> FoundBatches:
-        next_offset, is_all = self._stop(connection, offset, max_bytes, end_offset)
-        rows = self._between(connection, offset, next_offset)
-        made = [bytes(batch) for batch in batches_of(rows, EpochAt(epochs))]
+    def read(self, connection: Connection, wanted: WantedRange, on_size: OnSize | None = None) -> FoundBatches:
+        offset, max_bytes, end_offset, epochs = wanted
+        summary = self._summary(connection, offset, max_bytes, end_offset)
+        next_offset = end_offset if summary is None else summary.next_offset
+        plain = None
+        if summary is not None and on_size is not None:
+            on_size(next_offset)
+            plain = summary.plain(epochs)
+        if plain is not None:
+            rows = connection.execute(
+                f"SELECT {plain.columns} FROM {self._quoted} WHERE id > ? AND id <= ? ORDER BY id", offset, next_offset
+            )
+            made = [bytes(batch) for batch in plain_batches(plain, rows)]
+        else:
+            rows = [] if summary is None else self._between(connection, offset, next_offset)
+            made = [bytes(batch) for batch in batches_of(rows, EpochAt(epochs))]
         reached = read_header(made[-1]).next_offset if made else offset
-        if is_all and reached < end_offset:
-            # Offsets without records: whoever reads them must get on.
+        if next_offset == end_offset and reached < end_offset:
+            # Offsets without records: a reader must get past them.
             made.append(bytes(empty_batch(reached, end_offset, EpochAt(epochs)(reached))))
         return FoundBatches(made, next_offset)
 
     def rows(
         self, connection: Connection, offset: int, max_bytes: int, end_offset: int
     ) -> tuple[Sequence[Sequence[Any]], int]:
-        next_offset, _ = self._stop(connection, offset, max_bytes, end_offset)
-        return self._between(connection, offset, next_offset), next_offset
+        summary = self._summary(connection, offset, max_bytes, end_offset)
+        if summary is None:
+            return [], end_offset
+        return self._between(connection, offset, summary.next_offset), summary.next_offset
 
     def _between(self, connection: Connection, offset: int, next_offset: int) -> list[tuple[Any, ...]]:
         return connection.execute(
             f"SELECT {_COLUMN_LIST} FROM {self._quoted} WHERE id > ? AND id <= ? ORDER BY id", offset, next_offset
         )
 
-    def _stop(self, connection: Connection, offset: int, max_bytes: int, end_offset: int) -> tuple[int, bool]:
-        """Where to stop, to have about `max_bytes`, and whether nothing comes after that.
+    def _summary(self, connection: Connection, offset: int, max_bytes: int, end_offset: int) -> Summary | None:
+        """What lies from `offset` on, of about `max_bytes` and at least one row; None if nothing does.
 
-        How large rows are is asked first: nobody knows how much a number of them would be. As many as it should be by
-        the size of those that were read last are added up in the database; if that is much more, each is looked at.
+        The database is asked for sizes first, because the number of rows says little. As many as should fit, by the
+        size of those that were read last, are added up; if that is much more, each row is looked at.
         """
         expected = min(_ROWS_A_READ, max(1, max_bytes // self._row_bytes))
-        some = f"SELECT id, {_ROW_BYTES} AS size FROM {self._quoted} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
-        ((count, last, total),) = connection.execute(
-            f"SELECT COUNT(*), MAX(id), SUM(size) FROM ({some}) chosen", offset, end_offset, expected
+        next_offset = min(end_offset, offset + expected)
+        found = self._added_up(connection, offset, next_offset)
+        if next_offset < end_offset and (found is None or 2 * found.rows < expected):
+            # Compaction has removed most of these offsets.
+            next_offset = self._behind_rows(connection, offset, end_offset, expected)
+            found = self._added_up(connection, offset, next_offset)
+        if found is None:
+            return None
+        self._row_bytes = max(1, found.size // found.rows)
+        if found.rows > 1 and found.size > 2 * max_bytes:
+            return self._added_up(connection, offset, self._stop(connection, offset, max_bytes, next_offset))
+        return found
+
+    def _added_up(self, connection: Connection, offset: int, next_offset: int) -> Summary | None:
+        ((count, first_id, size, with_headers, with_key, with_time, *shared),) = connection.execute(
+            f"SELECT {_SUMMARY} FROM {self._quoted} WHERE id > ? AND id <= ?", offset, next_offset
         )
         if count == 0:
-            return end_offset, True
-        self._row_bytes = max(1, int(total) // count)
-        if count == 1 or total <= 2 * max_bytes:
-            return (end_offset, True) if count < expected else (last, False)
+            return None
+        are_shared = all(
+            number == count and least == most for number, least, most in zip(*[iter(shared)] * 3, strict=True)
+        )
+        return Summary(
+            next_offset,
+            count,
+            int(size),
+            is_plain=first_id == offset + 1
+            and count == next_offset - offset
+            and with_time == count
+            and not with_headers,
+            has_keys=bool(with_key),
+            shared=tuple(shared[1::3]) if are_shared else None,
+        )
+
+    def _behind_rows(self, connection: Connection, offset: int, end_offset: int, count: int) -> int:
+        """The offset behind so many rows; the end if there are fewer."""
+        found = connection.execute(
+            f"SELECT id FROM {self._quoted} WHERE id > ? AND id <= ? ORDER BY id LIMIT 1 OFFSET ?",
+            offset,
+            end_offset,
+            count - 1,
+        )
+        return int(found[0][0]) if found else end_offset
+
+    def _stop(self, connection: Connection, offset: int, max_bytes: int, next_offset: int) -> int:
+        """The offset behind the rows that have `max_bytes`, or behind the first one."""
         stop, total = offset, 0
-        for row_id, size in connection.execute(some, offset, end_offset, count):
+        for row_id, size in connection.execute(
+            f"SELECT id, {_ROW_BYTES} FROM {self._quoted} WHERE id > ? AND id <= ? ORDER BY id", offset, next_offset
+        ):
             total += size
             if stop > offset and total > max_bytes:
-                return stop, False
+                return stop
             stop = row_id
-        return last, False  # some have gone meanwhile
+        return stop
 
     def find_time(
         self, connection: Connection, stretch: SegmentSpan, timestamp_ms: int, start_offset: int, epochs: EpochHistory
@@ -276,22 +387,17 @@ class RecordTable(PartitionTable):
 class BatchTable(PartitionTable):
     """A row a batch."""
 
+    inserted = _BATCH_COLUMNS
+
     def columns(self, dialect: Dialect) -> Columns:
         return batch_columns(dialect)
 
-    def prepared(self, batches: Sequence[WrittenBatch]) -> Sequence[Sequence[Any]]:
-        return [
-            (header.base_offset + 1, header.next_offset + 1, header.base_timestamp, batch)
-            for header, batch, *_ in batches
-        ]
+    def rows_of(self, written: WrittenBatch) -> Sequence[Sequence[Any]]:
+        header = written.header
+        return [(header.base_offset + 1, header.next_offset + 1, header.base_timestamp, written.batch)]
 
-    def insert(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
-        connection.insert(self.name, _BATCH_COLUMNS, rows)
-
-    def read(
-        self, connection: Connection, offset: int, max_bytes: int, end_offset: int, epochs: Sequence[EpochStart]
-    ) -> FoundBatches:
-        rows, next_offset = self.rows(connection, offset, max_bytes, end_offset)
+    def read(self, connection: Connection, wanted: WantedRange, on_size: OnSize | None = None) -> FoundBatches:
+        rows, next_offset = self.rows(connection, wanted.offset, wanted.max_bytes, wanted.end_offset)
         return FoundBatches([bytes(batch) for *_, batch in rows], next_offset)
 
     def rows(

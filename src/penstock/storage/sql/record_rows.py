@@ -7,7 +7,7 @@ perhaps, which is not compressed.
 The headers of a record are in three columns. `biz_id` and `tags` have the values of two headers, to be looked for and
 to be read by people. If these two come first, in this order and once, and are text that fits, `headers` has only the
 rest; else it has all of them, and the columns repeat what they can. So what the columns have and `headers` does not
-name comes first: that makes sense of a row that somebody inserted by hand, too.
+name comes first: that makes sense of a row that was inserted by hand, too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from penstock.records.batch import (
@@ -28,6 +29,7 @@ from penstock.records.batch import (
     with_header,
 )
 from penstock.records.records import (
+    NO_HEADERS,
     MalformedRecordError,
     RecordView,
     encode_header,
@@ -192,6 +194,75 @@ def batches_of(rows: Iterable[Row], epoch_at: EpochAt, max_bytes: int = MAX_BATC
         yield building.batch()
 
 
+class PlainRows(NamedTuple):
+    """Rows of consecutive offsets that differ in time, value and perhaps key alone, and have no headers. Most topics
+    have no others, and few columns cost less than all.
+    """
+
+    base_offset: int
+    leader_epoch: int
+    shared: tuple[int, int, int]
+    has_keys: bool
+
+    @property
+    def columns(self) -> str:
+        return "send_time, body, msg_key" if self.has_keys else "send_time, body"
+
+
+def may_be_plain(attributes: int) -> bool:
+    """Whether rows with these attributes form a batch whatever their times are."""
+    return not attributes & (CONTROL_BIT | TIMESTAMP_TYPE_BIT)
+
+
+def plain_batches(plain: PlainRows, rows: Sequence[Row], max_bytes: int = MAX_BATCH_BYTES) -> Iterator[bytearray]:
+    """The batches that rows of `plain.columns` form: the same that `batches_of` makes of all columns."""
+    start = 0
+    while start < len(rows):
+        base_time = max_time = rows[start][0]
+        parts: list[bytes | memoryview] = []
+        size = delta = 0
+        for row in islice(rows, start, None):
+            if size >= max_bytes:
+                break
+            time, value = row[0], row[1]
+            key = row[2] if plain.has_keys else None
+            size += put_fields(
+                parts,
+                key if key is None or type(key) is bytes else bytes_in(key),
+                value if value is None or type(value) is bytes else bytes_in(value),
+                NO_HEADERS,
+                time - base_time,
+                delta,
+            )
+            delta += 1
+            if time > max_time:
+                max_time = time
+        header = new_header(
+            plain.base_offset + start,
+            plain.leader_epoch,
+            attributes=plain.shared[0] & _KEPT_BITS,
+            last_offset_delta=delta - 1,
+            base_timestamp=base_time,
+            max_timestamp=max_time,
+            record_count=delta,
+        )
+        yield _with_records(header, plain.shared, parts)
+        start += delta
+
+
+def _with_records(
+    header: BatchHeader, shared: tuple[int | None, int | None, int | None], parts: Sequence[bytes | memoryview]
+) -> bytearray:
+    _, producer_id, producer_epoch = shared
+    return with_header(
+        header._replace(
+            producer_id=-1 if producer_id is None else producer_id,
+            producer_epoch=-1 if producer_epoch is None else producer_epoch,
+        ),
+        b"".join(parts),
+    )
+
+
 class EpochAt:
     """The leader epoch at an offset, for offsets that ascend."""
 
@@ -259,7 +330,9 @@ class _Building:
             self._parts,
             key if key is None or type(key) is bytes else bytes_in(key),
             value if value is None or type(value) is bytes else bytes_in(value),
-            b"\0" if biz_id is None and tags is None and headers is None else _encoded_headers(biz_id, tags, headers),
+            NO_HEADERS
+            if biz_id is None and tags is None and headers is None
+            else _encoded_headers(biz_id, tags, headers),
             time - self._base_time,
             offset - self._base_offset,
         )
@@ -269,23 +342,16 @@ class _Building:
             self._max_time = time
 
     def batch(self) -> bytearray:
-        attributes, producer_id, producer_epoch = self._shared
         header = new_header(
             self._base_offset,
             self._leader_epoch,
-            attributes=(attributes or 0) & _KEPT_BITS,
+            attributes=(self._shared[0] or 0) & _KEPT_BITS,
             last_offset_delta=self._last_offset - self._base_offset,
             base_timestamp=self._base_time,
             max_timestamp=self._max_time,
             record_count=self._count,
         )
-        return with_header(
-            header._replace(
-                producer_id=-1 if producer_id is None else producer_id,
-                producer_epoch=-1 if producer_epoch is None else producer_epoch,
-            ),
-            b"".join(self._parts),
-        )
+        return _with_records(header, self._shared, self._parts)
 
 
 def empty_batch(base_offset: int, next_offset: int, leader_epoch: int) -> bytearray:
@@ -302,7 +368,7 @@ def empty_batch(base_offset: int, next_offset: int, leader_epoch: int) -> bytear
 
 
 def bytes_in(value: Any) -> bytes:
-    """What somebody wrote as text is text."""
+    """The bytes of a column, also if it was written as text."""
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
@@ -332,8 +398,8 @@ _kept_encoded = lru_cache(maxsize=4096)(_encoded)
 
 
 def _from_json(headers: str) -> list[tuple[bytes, bytes | None]]:
-    """What people write is taken as they mean it: an object for a list of pairs, a number for text. What is no JSON
-    becomes one header, so that nobody is kept from the record.
+    """Headers written by hand are taken as they were meant: an object for a list of pairs, a number for text. What is
+    no JSON becomes one header, so that the record can still be read.
     """
     try:
         found = json.loads(headers)

@@ -6,7 +6,7 @@ when it is opened.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.errors import StorageError
 from penstock.ids import TopicId
@@ -115,10 +115,8 @@ def create_table(
     check_table(connection, table, columns)
 
 
-def check_empty(connection: Connection, table: str) -> None:
-    """StorageError if the table of a new log has rows: they are not the log's."""
-    if connection.execute(f"SELECT id FROM {connection.dialect.quoted(table)} LIMIT 1"):
-        raise StorageError(f'the table "{table}" has rows, but no log that they belong to; nothing was changed')
+def is_empty(connection: Connection, table: str) -> bool:
+    return not connection.execute(f"SELECT id FROM {connection.dialect.quoted(table)} LIMIT 1")
 
 
 def check_table(connection: Connection, table: str, columns: Columns) -> None:
@@ -128,7 +126,16 @@ def check_table(connection: Connection, table: str, columns: Columns) -> None:
     try:
         connection.execute(f"SELECT {names} FROM {connection.dialect.quoted(table)} own LIMIT 0")
     except SchemaChanged as error:
-        raise StorageError(f'the table "{table}" is missing or was altered: {error}') from error
+        raise altered([table], error) from error
+
+
+def altered(tables: Iterable[str], error: Exception) -> StorageError:
+    """What is said when a statement about these tables of logs, and the engine's own, does not fit them."""
+    names = " or ".join(f'"{table}"' for table in tables)
+    return StorageError(
+        f"the table {names} is missing or was altered, or another one that its log needs; nothing was changed: put it"
+        f" back as it was and restart the broker: {error}"
+    )
 
 
 def drop_table(connection: Connection, table: str) -> None:

@@ -68,7 +68,7 @@ class Segments:
         self._changed[last.base_offset] = last
 
     def adopt(self, base_offset: int, next_offset: int, size: int, time_ms: int) -> None:
-        """Takes rows into account that somebody else added to the end of the log."""
+        """Takes rows into account that another client added to the end of the log."""
         segment = Segment(base_offset, next_offset, size, time_ms, time_ms)
         self._segments.append(segment)
         self._changed[base_offset] = segment

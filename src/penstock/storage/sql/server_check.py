@@ -48,7 +48,8 @@ class GroupServers:
 
 
 async def check_servers(servers: GroupServers, *, validate_only: bool = False, clock: Clock | None = None) -> None:
-    """Refuses servers that do not answer, take writes or do not, do not replicate, or belong to somebody else.
+    """Refuses servers that do not answer, replicas that take writes, a primary that does not, servers that do not
+    replicate, and servers of another cluster.
 
     Makes the tables in the primary, and notes there whose they are. With `validate_only` nothing is written, and it is
     not found out whether the replicas replicate and take no writes.
@@ -129,7 +130,7 @@ async def _prepare(primary: Database, cluster_id: str, mark: str) -> None:
         await primary.run(note)
     except ReadOnly as error:
         raise ServerRefused(
-            f"{primary.address} takes no writes, and is to be the primary: name the one that does as --primary"
+            f"{primary.address} takes no writes, and is to be the primary: pass the server that does as --primary"
         ) from error
     except (DatabaseError, StorageError) as error:
         raise ServerRefused(f"{primary.address} cannot be used: {error}") from error
@@ -140,8 +141,8 @@ async def _check_replica(replica: Database, primary: DatabaseAddress, mark: str,
     while await _read(replica, _group_mark) != mark:
         if clock.monotonic_ms() >= until_ms:
             raise ServerRefused(
-                f"{replica.address} does not replicate from {primary}: what was written there did not arrive within "
-                f"{_REPLICATION_MS // 1000} seconds"
+                f"{replica.address} does not replicate from {primary}: a row that was written there did not arrive "
+                f"within {_REPLICATION_MS // 1000} seconds"
             )
         await asyncio.sleep(_LOOK_S)
     try:

@@ -1,7 +1,7 @@
 """What the engine's own tables say of a log: its row in `queue`, segments, epochs, producers, aborted transactions.
 
-Everything here runs inside a transaction, in a thread. Whoever reads or changes a log locks its row in `queue` first:
-then nobody else appends to it meanwhile.
+Everything here runs inside a transaction, in a thread. A transaction that reads or changes a log locks its row in
+`queue` first: then no other client appends to it meanwhile.
 """
 
 from __future__ import annotations
@@ -124,6 +124,13 @@ def delete_row(connection: Connection, queue_id: int) -> None:
     connection.change("DELETE FROM queue WHERE id = ?", queue_id)
 
 
+def delete_row_of_empty(connection: Connection, queue_id: int) -> None:
+    """The same, unless something was appended."""
+    rows = connection.execute(f"SELECT next_id FROM queue WHERE id = ?{connection.dialect.for_update}", queue_id)
+    if rows and rows[0][0] == 1:
+        delete_row(connection, queue_id)
+
+
 def move_end(
     connection: Connection, row: QueueRow, *, next_id: int, expected_id: int, leader_epoch: int, token: str
 ) -> None:
@@ -167,8 +174,7 @@ _TURN = "turn:"
 def ask_for_turn(connection: Connection, row: QueueRow, duration_ms: int) -> None:
     """From the commit on, and for so long by the database's clock, clients without a broker do not append to a log.
 
-    They look for this in the row when they lock it. It is in the place of the token of an append of which everybody
-    knows by now whether it succeeded.
+    They look for this in the row when they lock it. It takes the place of the token of an append with a known outcome.
     """
     ((now_us,),) = connection.execute(f"SELECT {connection.dialect.now_us}")
     connection.change(

@@ -6,7 +6,6 @@ A replica may be behind. A read that would get another answer there than on the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import StorageError
@@ -14,9 +13,10 @@ from penstock.sql.database import Connection
 from penstock.sql.errors import SchemaChanged
 from penstock.storage.compaction import CompactionState
 from penstock.storage.contract import Piece, ReplicaBehindError, TimedOffset
-from penstock.storage.epochs import EpochHistory, EpochStart
-from penstock.storage.sql import stored_state
-from penstock.storage.sql.partition_table import BatchTable, FoundBatches, SegmentSpan
+from penstock.storage.epochs import EpochHistory
+from penstock.storage.sql import schema, stored_state
+from penstock.storage.sql.partition_table import BatchTable, FoundBatches, OnSize, SegmentSpan, WantedRange
+from penstock.storage.sql.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from penstock.storage.sql.log import SqlLog
@@ -29,37 +29,37 @@ class TableReads:
 
     def __init__(self, log: SqlLog) -> None:
         self._log = log
+        self.ahead = ReadAhead(log, self._read)
 
     def _check(self) -> None:
         if self._log.failure is not None:
             raise self._log.failure
 
-    async def read(self, offset: int, max_bytes: int, end_offset: int) -> FoundBatches:
+    async def _read(self, offset: int, max_bytes: int, end_offset: int, on_size: OnSize) -> FoundBatches:
         """Whole batches from `offset` on, below `end_offset`."""
-        return await self.query(partial(self._read_table, offset, max_bytes, end_offset, self._log.epochs.starts))
+        log = self._log
+        wanted = WantedRange(offset, max_bytes, end_offset, log.epochs.starts)
 
-    def _read_table(
-        self,
-        offset: int,
-        max_bytes: int,
-        end_offset: int,
-        starts: Sequence[EpochStart],
-        connection: Connection,
-        replica_end: int | None,
-    ) -> FoundBatches:
+        def read(connection: Connection, replica_end: int | None) -> FoundBatches:
+            if replica_end is not None:
+                return self._read_replica(wanted, connection, replica_end)
+            connection.hold_snapshot()
+            return log.table.read(connection, wanted, on_size)
+
+        return await self.query(read)
+
+    def _read_replica(self, wanted: WantedRange, connection: Connection, replica_end: int) -> FoundBatches:
         """In a thread."""
         log = self._log
-        if replica_end is not None:
-            if offset >= replica_end:
-                raise self._behind(replica_end)
-            settled = log.settled_compaction
-            if settled != CompactionState() and stored_state.load_compaction(connection, log.row) != settled:
-                raise self._behind(replica_end)
-            found = log.table.read(connection, offset, max_bytes, min(end_offset, replica_end), starts)
-            if not found.batches and replica_end < end_offset:
-                raise self._behind(replica_end)
-            return found
-        return log.table.read(connection, offset, max_bytes, end_offset, starts)
+        if wanted.offset >= replica_end:
+            raise self._behind(replica_end)
+        settled = log.settled_compaction
+        if settled != CompactionState() and stored_state.load_compaction(connection, log.row) != settled:
+            raise self._behind(replica_end)
+        found = log.table.read(connection, wanted._replace(end_offset=min(wanted.end_offset, replica_end)))
+        if not found.batches and replica_end < wanted.end_offset:
+            raise self._behind(replica_end)
+        return found
 
     async def query(self, work: Callable[[Connection, int | None], T]) -> T:
         """Reads from the primary, or from a replica if that is down: `work` gets the end of the log there, or None for
@@ -78,8 +78,7 @@ class TableReads:
             return await log.env.read_anywhere(lambda connection: work(connection, None), on_replica)
         except StorageError as error:
             if isinstance(error.__cause__, SchemaChanged):
-                failure = StorageError(f"a table of {log.topic_partition} is missing or was altered: {error}")
-                raise log.fail(failure) from error
+                raise log.fail(schema.altered([log.row.table], error)) from error
             raise
 
     def _behind(self, replica_end: int) -> ReplicaBehindError:

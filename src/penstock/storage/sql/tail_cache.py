@@ -1,4 +1,4 @@
-"""The last batches of a log as they were sent, for those who read at its end: they need no database."""
+"""The last batches of a log as they were sent, for readers at its end, which then need no database."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The end of a log goes back, or the log begins anew.
 
-Nobody cuts the log of a partition in shared storage: what is committed stays. A companion is cut where it has a half
+The log of a partition in shared storage is never cut: what is committed stays. A companion is cut where it has a half
 without its other one. So what was sent together, and what was known of producers before, is known only as far back as
 the tail cache reaches; a cut that needs more is refused.
 """

@@ -4,17 +4,20 @@ A batch that is written goes to the last group that waits. One group is committe
 forms the next, so groups grow with the load. A log and its companion share a writer: both halves of an entry are in one
 transaction.
 
-A group is committed, or it is taken back with all that came after it: every log that it is of is told, and goes back to
-what the database has. Whoever waits is told why. After a COMMIT without an answer the outcome is found out: the token
-of the group is in the row of its log, or it is not.
+The writer commits a group, or takes it back with all that came after it: each log of the group goes back to what the
+database has, and waiting callers get the reason. After a COMMIT without an answer the writer finds the outcome out: the
+token of the group is in the row of its log, or it is not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import uuid
 from collections import deque
+from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ApiError, Code, DiskFullError, PenstockError, StorageError, UnsyncedError
@@ -34,9 +37,11 @@ from penstock.sql.errors import (
 )
 from penstock.storage.aborted import AbortedEntry
 from penstock.storage.epochs import EpochStart
+from penstock.storage.sql import schema
 from penstock.storage.sql.environment import SqlEnvironment
 from penstock.storage.sql.partition_table import RefusedBatchError
 from penstock.storage.sql.segments import SegmentRow
+from penstock.storage.sql.state_reload import reload
 from penstock.storage.sql.stored_state import (
     LogFencedError,
     MovedError,
@@ -56,6 +61,8 @@ logger = logging.getLogger(__name__)
 
 GROUP_BYTES = 4 << 20
 """A group that has so much takes no more: transactions stay short."""
+_PREPARE_BYTES = 64 << 10
+"""A group that waits is prepared when so much was added: below that a thread costs more than it saves."""
 _DEFER_BYTES = 16 << 10
 """A group that has no more goes to the database in one round trip."""
 
@@ -69,6 +76,7 @@ class GroupPart:
     """What a group has of one log."""
 
     __slots__ = (
+        "_preparing",
         "_rows",
         "_segments",
         "aborted",
@@ -92,7 +100,9 @@ class GroupPart:
         self.producers: dict[int, bytes] = {}
         self.aborted: list[AbortedEntry] = []
         self._segments: dict[int, SegmentRow] = {}
-        self._rows: Any = None
+        self._rows: list[Sequence[Any]] = []
+        """Of as many of the batches, ready to be inserted."""
+        self._preparing = threading.Lock()
 
     @property
     def epoch(self) -> int:
@@ -104,18 +114,22 @@ class GroupPart:
             self._segments[row[0]] = row
 
     def prepare(self) -> None:
-        """In a thread: all that takes time, before the row of the log is locked."""
-        if self._rows is None:
-            self._rows = self.log.table.prepared(self.written)
+        """In a thread: all that takes time, before the row of the log is locked. Two threads may be here at once, and
+        batches be added meanwhile.
+        """
+        with self._preparing:
+            while len(self._rows) < len(self.written):
+                self._rows.append(self.log.table.encoded(self.written[len(self._rows)]))
 
     def largest(self) -> tuple[SqlLog, int, int]:
         """The log, where the batch with the largest row ends, and how many bytes that row has."""
-        sizes = {row[0]: sum(len(value) for value in row if isinstance(value, bytes | str)) for row in self._rows}
-        largest = max(sizes, key=lambda each: sizes[each], default=0)
-        end_offset = next(
-            (each.header.next_offset for each in self.written if each.header.next_offset >= largest), self.end_offset
-        )
-        return self.log, end_offset, sizes.get(largest, 0)
+        size, end_offset = 0, self.end_offset
+        for written in self.written:
+            for row in self.log.table.rows_of(written):
+                row_size = sum(len(value) for value in row if isinstance(value, bytes | str))
+                if row_size > size:
+                    size, end_offset = row_size, written.header.next_offset
+        return self.log, end_offset, size
 
     def check_end(self, connection: Connection) -> None:
         check_end(connection, self.log.row, expected_id=self.base_offset + 1, leader_epoch=self.epoch)
@@ -130,7 +144,7 @@ class GroupPart:
             leader_epoch=self.epoch,
             token=token,
         )
-        self.log.table.insert(connection, self._rows)
+        self.log.table.insert_encoded(connection, list(chain.from_iterable(self._rows)))
         producers = list(self.producers.items())
         save(connection, row.id, StateChanges(list(self._segments.values()), self.epochs, producers, self.aborted))
 
@@ -166,6 +180,11 @@ class Group:
         for part in self.parts.values():
             part.commit(connection, self.token)
 
+    def prepare(self) -> None:
+        """In a thread, while another group is committed: what `commit` would do first."""
+        for part in list(self.parts.values()):
+            part.prepare()
+
     def check_ends(self, connection: Connection) -> None:
         """In a thread: LogFencedError or MovedError if one of the logs does not end where it was believed to."""
         for part in self.parts.values():
@@ -197,9 +216,13 @@ class Writer:
         self._waiting: deque[Group] = deque()
         self._last: Group | None = None
         self._running: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Future[None] | None = None
+        """A thread that prepares the group that is next."""
+        self._unprepared_bytes = 0
+        self._reloading: set[asyncio.Task[None]] = set()
         self._is_closing = False
         self.alone = asyncio.Lock()
-        """Held while a group is committed, and by whoever changes the log in another way."""
+        """Held while a group is committed, and by every other change of the log."""
 
     @property
     def is_idle(self) -> bool:
@@ -208,6 +231,10 @@ class Writer:
     @property
     def has_waiting(self) -> bool:
         return bool(self._waiting)
+
+    @property
+    def is_closing(self) -> bool:
+        return self._is_closing
 
     async def drained(self) -> None:
         """Commits what waits, in the hands of one who is `alone`; raises why it was taken back."""
@@ -218,9 +245,9 @@ class Writer:
             if error is not None:
                 raise error.with_traceback(None)
 
-    def group(self) -> Group:
-        """The group that the next batch goes to."""
-        if not self._waiting or self._waiting[-1].size >= GROUP_BYTES:
+    def group(self, *, is_second_half: bool) -> Group:
+        """The group that the next batch goes to; the second half of an entry goes to that of the first."""
+        if not self._waiting or (self._waiting[-1].size >= GROUP_BYTES and not is_second_half):
             self._last = Group()
             self._waiting.append(self._last)
         return self._waiting[-1]
@@ -229,8 +256,26 @@ class Writer:
         """A batch was added to a group."""
         group.size += size
         self._env.buffer.bytes += size
+        self._unprepared_bytes += size
         if self._running is None:
             self._running = asyncio.get_running_loop().create_task(self._run(), name=f"write {self._name}")
+        else:
+            self._prepare_next()
+
+    def _prepare_next(self) -> None:
+        """While a group is committed, which the database does, the next one gets ready here."""
+        if self._preparing is None and self._waiting and self._unprepared_bytes >= _PREPARE_BYTES:
+            self._unprepared_bytes = 0
+            self._preparing = asyncio.get_running_loop().run_in_executor(
+                self._env.preparation, self._waiting[0].prepare
+            )
+            self._preparing.add_done_callback(self._prepared)
+
+    def _prepared(self, preparing: asyncio.Future[None]) -> None:
+        self._preparing = None
+        # What could not be prepared is met again when the group is committed.
+        if not preparing.cancelled() and preparing.exception() is None:
+            self._prepare_next()
 
     async def prepare(self) -> None:
         """Returns when there is room for another batch; a log that has nothing waiting is never held back."""
@@ -255,6 +300,10 @@ class Writer:
         self._is_closing = True
         if self._running is not None:
             await asyncio.wait([self._running])
+        if self._preparing is not None:
+            await asyncio.wait([self._preparing])
+        while self._reloading:
+            await asyncio.wait(list(self._reloading))
 
     async def _run(self) -> None:
         try:
@@ -270,7 +319,7 @@ class Writer:
         try:
             error = await self._commit(group)
         except BaseException:
-            logger.exception("a write failed in a way that nobody expected", extra=fields(log=self._name))
+            logger.exception("a write to the database failed unexpectedly", extra=fields(log=self._name))
             self._take_back(group, StorageError(f"writing {self._name} failed; see the log of the broker"))
             raise
         if error is not None:
@@ -329,17 +378,19 @@ class Writer:
                 return UnsyncedError(f"another broker leads, which may have stored this batch: {error}")
             return ApiError(Code.NOT_LEADER_OR_FOLLOWER, str(error))
         if isinstance(error, MovedError | Duplicate):
-            logger.warning(
-                "somebody else added records: took writes back", extra=fields(log=self._name, reason=str(error))
+            # Part of taking turns with clients that append to the table themselves (docs/internals/direct.md).
+            logger.debug(
+                "a client without a broker appended first: took a write back, its producer sends it again",
+                extra=fields(log=self._name, reason=str(error)),
             )
-            return _try_again(f"{self._name}: somebody else added records, nothing was stored: {error}")
+            return _try_again(f"{self._name}: a client without a broker appended first, nothing was stored: {error}")
         logger.error("the database refused a write", extra=fields(log=self._name, error=str(error)))
         if isinstance(error, NoRoom):
             for log in logs:
                 log.disk_is_full = True
             return DiskFullError(f"the database has no room for {self._name}: {error}")
         if isinstance(error, SchemaChanged):
-            failure = StorageError(f"{self._name}: a table is missing or was altered: {error}")
+            failure = schema.altered([log.row.table for log in logs], error)
             for log in logs:
                 log.fail(failure)
             return failure
@@ -361,9 +412,16 @@ class Writer:
         is_fenced = isinstance(error, ApiError) and error.code is Code.NOT_LEADER_OR_FOLLOWER
         for log, affected in producers.items():
             log.taken_back(affected, is_fenced=is_fenced)
+        if not is_fenced:
+            self._reload(list(producers))
         self._end(group, error)
         for each in groups[1:]:
             self._end(each, error if is_fenced else following)
+
+    def _reload(self, logs: list[SqlLog]) -> None:
+        task = asyncio.get_running_loop().create_task(reload(self, logs), name=f"reload {self._name}")
+        self._reloading.add(task)
+        task.add_done_callback(self._reloading.discard)
 
     def fail_waiting(self, error: PenstockError) -> None:
         """Takes back all that waits; the caller is `alone`, and says to the logs what they are."""

@@ -61,7 +61,7 @@ class Cleaner:
         """One pass if one is due; False if not."""
         if self._running is not None:
             return False
-        # A task of its own: whoever waits may be cancelled, the pass goes on and counts as running until its end.
+        # A task of its own: if the waiting caller is cancelled, the pass goes on and counts as running until its end.
         self._running = asyncio.get_running_loop().create_task(
             self._pass(), name=f"compaction {self._log.topic_partition}"
         )
@@ -315,7 +315,7 @@ def _span_name(group: list[Segment], suffix: str) -> str:
 def _swap_files(files: Files, folder: Path, old: list[Segment], new: Segment) -> None:
     """From the rename to `.swap` on, the new segment counts, whatever happens."""
     for segment in old:
-        # Readers go on with the old content until the log is told; by then its name may stand for the new one.
+        # Readers go on with the old content until the log switches; by then its name may stand for the new one.
         segment.pin()
     swap = folder / _span_name(old, ".swap")
     files.rename(folder / _span_name(old, ".cleaned"), swap)

@@ -1,7 +1,7 @@
 """Dropping the end of a log, or all of it: the steps, in an order that survives a crash at any of them.
 
 `docs/formats/log.md` says what `cut.json` is for and why the steps come in this order. What is done to the files is
-decided once, written down, and then carried out by whoever comes to it: the cut itself, or the recovery after a crash.
+decided once, written down, and then carried out by the cut itself or, after a crash, by the recovery.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Cut:
 
 
 def load_cut(files: Files, folder: Path) -> Cut | None:
-    """The cut that is under way in a folder; StorageError if nobody can say what it was."""
+    """The cut that is under way in a folder; StorageError if its file cannot be read."""
     content = files.read(folder / CUT_FILE)
     try:
         return None if content is None else Cut.from_bytes(content)
@@ -177,7 +177,7 @@ class Cutter:
             await asyncio.wait(self._tasks)
 
     async def _run(self, work: Coroutine[None, None, None]) -> None:
-        # A task of its own: whoever waits may be cancelled, what was begun is brought to its end.
+        # A task of its own: if the waiting caller is cancelled, the cut is still brought to its end.
         task = asyncio.get_running_loop().create_task(self._alone(work), name=f"cut {self._log.topic_partition}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

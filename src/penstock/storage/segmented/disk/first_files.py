@@ -44,7 +44,7 @@ def make_files(files: Files, folder: Path, topic_id: TopicId, at: TopicPartition
 
 
 class FolderSync:
-    """Syncs a folder for all who want that: whoever asks while one is under way shares the next."""
+    """Syncs a folder on behalf of many logs: those that ask while one sync is under way share the next."""
 
     def __init__(self, files: Files, folder: Path, pool: Executor) -> None:
         self._files = files
@@ -86,7 +86,7 @@ class FirstFiles:
             if log.refusal is not None:
                 raise log.refusal
             if self._making is None:
-                # A task of its own: whoever waits may be cancelled, what was begun is brought to its end.
+                # A task of its own: if the waiting caller is cancelled, the files are still made.
                 name = f"make files of {log.topic_partition}"
                 self._making = asyncio.get_running_loop().create_task(self._make(log), name=name)
             await shielded(self._making)

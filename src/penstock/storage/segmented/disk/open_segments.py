@@ -5,8 +5,8 @@ the queue or cannot be closed now, in which case it goes to the end again. An op
 that its cost does not grow with the number of partitions.
 
 A segment with bytes that are not synced stays open: the kernel tells of a failed write through the file that was open
-when it failed. If the queue is full of those, `make_room` has them synced, oldest first; who wants to open a file and
-can wait, waits for that.
+when it failed. If the queue is full of those, `make_room` has them synced, oldest first; a task that wants to open a
+file and can wait, waits for that.
 """
 
 from __future__ import annotations

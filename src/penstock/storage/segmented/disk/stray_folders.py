@@ -1,10 +1,10 @@
-"""Folders of logs that nobody wants: set aside under another name, found again, removed.
+"""Folders of logs that no topic of this broker has: set aside under another name, found again, removed.
 
 Rules:
 
 - A folder is set aside with all that is in it, so that it is not taken for the log of a topic of the same name.
-- Whether it may be removed is not decided here: who does not know the metadata for certain leaves it to the operator.
-  One that does not say whose it is, is never found, and so stays.
+- The caller decides whether it may be removed: a broker that does not know the metadata for certain leaves that to the
+  operator. A folder that does not say whose it is, is never found, and so stays.
 - What is removed is renamed first, so that a crash in the middle leaves nothing that looks like a log.
 """
 

@@ -1,9 +1,9 @@
 """What a log in segment files knows of its tags: the runs of each segment, in memory while they are used, and beside
 the segment in a `.tags` file once it is closed and its bytes are safe.
 
-The files are hints. Nobody needs them to be there: what they say is found out again by who next reads the records. But
-what they say must be true of the records that are there, so they are written only for bytes that no crash can take
-back, and a cut removes them with the end of the log.
+The files are hints. They may be missing: the next reader of the records finds out again what they say. But what they
+say must be true of the records that are there, so they are written only for bytes that no crash can take back, and a
+cut removes them with the end of the log.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class SegmentTags:
         self._room.forget(self, base_offset)
 
     def cut(self) -> None:
-        """The log was cut: whoever still has runs adds to them in vain."""
+        """The log was cut: what readers still add to runs from before is ignored."""
         self._cuts += 1
         for base_offset in tuple(self._held):
             self.forget(base_offset)

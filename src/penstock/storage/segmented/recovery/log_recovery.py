@@ -115,6 +115,8 @@ def recover(
         high_watermark=min(max(point.high, start), end) if point.high >= 0 else -1,
         # Those that were found in the tail are not read there any more once it counts as synced.
         epochs_are_saved=recovery.epochs.starts == recovery.saved_epochs,
+        # Those below the last segment may go, and a replay would no longer find what was in them.
+        producers_are_saved=recovery.producers_are_saved,
         saved_end=recovery.saved_end,
     )
 
@@ -160,6 +162,8 @@ class _Recovery:
         self.epochs = known or EpochHistory()
         self.saved_epochs = None if known is None else known.starts
         """Those on disk."""
+        self.producers_are_saved = True
+        """Whether a snapshot is on disk as of the beginning of the last segment, or later."""
         self.saved_end = -1
         """The end of the log, if a clean stop has saved all that it saves for it."""
 
@@ -168,7 +172,11 @@ class _Recovery:
         self._drop_empty_ends()
         if not self.segments:
             self.segments = [self._first_segment()]
-        replay_from = restore_producers(self._files, self._folder, self._names, self.trusted, self.producers)
+        first_offset = self.segments[0].base_offset
+        replay_from = restore_producers(
+            self._files, self._folder, self._names, self.trusted, first_offset, self.producers
+        )
+        self.producers_are_saved = replay_from >= self.segments[-1].base_offset
         lists_are_whole = restore_aborted(self._files, self.segments, replay_from, self.producers)
         for segment, following in pairwise(self.segments):
             self._adopt(segment, following.base_offset)
@@ -183,8 +191,8 @@ class _Recovery:
         self._save_aborted(0 if not lists_are_whole else replay_from)
 
     def _hold_open_limit(self, segment: Segment) -> None:
-        """Nobody vouches for the last segment being synced, and such a one is not closed: where a broker has more
-        logs than files that may be open, it is synced now.
+        """Syncs the last segment where a broker has more logs than files that may be open: it may not be synced yet,
+        and a file that is not synced must stay open.
         """
         if not self._open_segments.has_room():
             segment.sync()
@@ -365,7 +373,7 @@ class _Recovery:
             )
 
     def _load_epochs(self) -> EpochHistory | None:
-        """None if the file is missing or damaged: then every batch is asked for its epoch."""
+        """None if the file is missing or damaged: then recovery reads the epoch of every batch."""
         content = self._files.read(self._folder / EPOCHS_FILE) if EPOCHS_FILE in self._names else None
         try:
             return None if content is None else EpochHistory.from_text(content.decode())

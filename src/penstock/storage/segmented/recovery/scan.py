@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from penstock.checksum import crc32c
 from penstock.records.batch import CRC_START, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
 from penstock.storage.files import File
 
@@ -157,7 +156,7 @@ def _follow_lengths(window: Window, position: int, end: int, above_offset: int, 
     """The next sound batch by way of the lengths of damaged ones.
 
     Most damage is not in a length, and then this finds what a search could miss: a search might stop at a batch that
-    somebody sent as the value of a record.
+    a producer sent as the value of a record.
     """
     while (header := _plausible(window, position, end)) is not None:
         position += header.size

@@ -26,9 +26,11 @@ logger = logging.getLogger(__name__)
 _SNAPSHOT = re.compile(r"(\d{20})\.producers")
 
 
-def restore_producers(files: Files, folder: Path, names: Iterable[str], trusted: int, producers: ProducerState) -> int:
+def restore_producers(
+    files: Files, folder: Path, names: Iterable[str], trusted: int, first_offset: int, producers: ProducerState
+) -> int:
     """Loads the newest sound snapshot of what was synced, of the files in the folder; gives the offset from which
-    batches must be replayed.
+    batches must be replayed. What lies below `first_offset` is no longer in the segments.
     """
     snapshots = [name for name in names if _SNAPSHOT.fullmatch(name)]
     for base_offset in sorted((int(name[:20]) for name in snapshots), reverse=True):
@@ -42,6 +44,8 @@ def restore_producers(files: Files, folder: Path, names: Iterable[str], trusted:
             logger.warning("ignoring an unreadable producer snapshot", extra=fields(file=str(path), reason=str(error)))
             files.remove(path)
             continue
+        if base_offset < first_offset:
+            producers.forget_before_gap()
         return base_offset
     return 0
 
@@ -59,6 +63,8 @@ def producers_at(
         except ValueError:
             continue  # the next start says so
         replay_from = int(name[:20])
+        if replay_from < segments[0].base_offset:
+            producers.forget_before_gap()
         break
     for segment in segments:
         if segment.next_offset <= replay_from:
