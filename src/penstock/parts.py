@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class FilePart(Protocol):
-    """Bytes that lie in a file and can be sent from there; the file stays open while somebody holds this."""
+    """Bytes that lie in a file and can be sent from there; the file stays open as long as this object exists."""
 
     @property
     def position(self) -> int: ...

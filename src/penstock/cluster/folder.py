@@ -1,4 +1,4 @@
-"""The data folder: who may use it, and whose it is.
+"""The data folder: the process that may use it, and the broker that it belongs to.
 
     DIR/lock        held with flock by the one process that uses the folder; its text is that process's id
     DIR/meta.json   {"broker_id": 0, "cluster_id": "…", "format": 1}, written once
@@ -182,4 +182,4 @@ def _was_whole(path: Path, text: str, boot: str) -> bool:
         fields = json.loads(text)
         return bool(fields["is_whole"] and (fields["is_clean"] or fields["boot"] == boot))
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{path} does not say how the broker's last life ended: {error!r}") from error
+        raise ConfigError(f"{path} does not say how the broker last stopped: {error!r}") from error

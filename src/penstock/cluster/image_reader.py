@@ -7,6 +7,7 @@ whole only if nothing was committed while its nodes were read; `metadata_store.p
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -22,10 +23,13 @@ from penstock.ids import BrokerId
 Found = Mapping[str, Node | None]
 """What was found at some paths; None where there is nothing."""
 
-_PARENTS = (nodes.BROKERS, nodes.DATABASES, nodes.TOPICS, nodes.SETTINGS)
+_PARENTS = (nodes.BROKERS, nodes.DATABASES, nodes.TOPICS, nodes.SETTINGS, nodes.USERS, nodes.ACLS, nodes.QUOTAS)
 """The image is made of what is right below these nodes."""
+_SINGLE = (nodes.CLUSTER, nodes.CONTROLLER, nodes.LOGIN_SECRET)
+"""And of these."""
+_SECRET_BYTES = 32
 
-# How many nodes are asked for at once: answers come one after the other, and the way there and back counts once.
+# How many nodes to request at once: the answers come one after the other, so all cost one round trip.
 _AT_ONCE = 256
 
 
@@ -37,6 +41,10 @@ async def make_roots(coordination: Coordination, cluster_id: str) -> None:
         nodes.TOPICS: b"",
         nodes.DATABASES: b"",
         nodes.SETTINGS: b"",
+        nodes.ACLS: b"",
+        nodes.QUOTAS: b"",
+        nodes.USERS: b"",
+        nodes.LOGIN_SECRET: nodes.encode_login_secret(secrets.token_bytes(_SECRET_BYTES)),
         nodes.DEFAULT_SETTINGS: nodes.encode_settings({}),
         nodes.PRODUCER_IDS: nodes.encode_next_producer_id(0),
         nodes.LEASES: b"",
@@ -83,7 +91,7 @@ async def read(coordination: Coordination, paths: Iterable[str]) -> Found:
 
 async def read_all(coordination: Coordination) -> Found:
     """All nodes that an image is made of."""
-    paths = [nodes.CLUSTER, nodes.CONTROLLER]
+    paths = list(_SINGLE)
     for parent in _PARENTS:
         paths += [f"{parent}/{name}" for name in await coordination.children(parent)]
     return await read(coordination, paths)
@@ -91,7 +99,7 @@ async def read_all(coordination: Coordination) -> Found:
 
 def is_of_image(path: str) -> bool:
     """Whether what a node says is part of the image."""
-    return path in (nodes.CLUSTER, nodes.CONTROLLER) or parent_of(path) in _PARENTS
+    return path in _SINGLE or parent_of(path) in _PARENTS
 
 
 def empty_image(cluster_id: str) -> MetadataImage:
@@ -108,6 +116,11 @@ def with_found(image: MetadataImage, found: Found, version: int) -> MetadataImag
         parent = parent_of(path)
         if path == nodes.CONTROLLER and node is not None:
             draft.put_controller(*nodes.decode_controller(node.value))
+        elif path == nodes.LOGIN_SECRET and node is not None:
+            draft.put_login_secret(nodes.decode_login_secret(node.value))
+        elif parent == nodes.USERS:
+            user = nodes.user_of(path)
+            draft.put_user(user, {} if node is None else nodes.decode_user(path, node.value))
         elif parent == nodes.BROKERS:
             _put_broker(draft, nodes.broker_of(path), node)
         elif parent == nodes.DATABASES:
@@ -116,6 +129,10 @@ def with_found(image: MetadataImage, found: Found, version: int) -> MetadataImag
             _put_topic(draft, nodes.topic_of(path), node)
         elif parent == nodes.SETTINGS:
             _put_settings(draft, path, node)
+        elif parent == nodes.ACLS:
+            draft.put_acls(nodes.resource_of(path), () if node is None else nodes.decode_acls(path, node.value))
+        elif parent == nodes.QUOTAS:
+            draft.put_quota(nodes.quota_entity_of(path), {} if node is None else nodes.decode_quota(path, node.value))
     return draft.finish(version)
 
 

@@ -47,7 +47,7 @@ def _brokers(draft: MetadataDraft) -> Iterator[tuple[str, bytes | None]]:
 
 
 def _others(draft: MetadataDraft) -> Iterator[tuple[str, bytes | None]]:
-    # Before the topics: who sees the new epoch of a partition knows the primary of its database.
+    # Before the topics: a broker that sees the new epoch of a partition knows the primary of its database.
     for group in draft.touched_databases:
         database = draft.databases.get(group)
         yield nodes.database_path(group), None if database is None else nodes.encode_database(database)
@@ -56,9 +56,18 @@ def _others(draft: MetadataDraft) -> Iterator[tuple[str, bytes | None]]:
         yield nodes.topic_path(name), None if topic is None else nodes.encode_topic(topic)
     for owner in draft.touched_settings:
         yield nodes.settings_path(owner), nodes.encode_settings(draft.settings(owner))
+    for resource in draft.touched_acls:
+        entries = draft.acls.get(resource)
+        yield nodes.acls_path(resource), nodes.encode_acls(entries) if entries else None
+    for user in draft.touched_users:
+        credentials = draft.users.get(user)
+        yield nodes.user_path(user), nodes.encode_user(credentials) if credentials else None
     for group_id in draft.touched_groups:
         settings = draft.group_settings(group_id)
         yield nodes.group_settings_path(group_id), nodes.encode_settings(settings) if settings else None
+    for entity in draft.touched_quotas:
+        limits = draft.quotas.get(entity)
+        yield nodes.quota_path(entity), None if limits is None else nodes.encode_quota(limits)
 
 
 def _written(values: Iterator[tuple[str, bytes | None]], versions: Versions) -> Iterator[Change]:

@@ -34,7 +34,7 @@ from penstock.logs import fields
 log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
-# The session of another process may have been granted more than was asked for, and ends in steps of a tick.
+# ZooKeeper may have granted another process a longer session than it requested, and ends it in steps of a tick.
 _WAIT_FACTOR = 2
 
 
@@ -199,7 +199,7 @@ class Membership:
         return True
 
     def _leaving_in_sync_sets(self, me: BrokerId, expected: Sequence[Change]) -> Callable[[MetadataDraft], None]:
-        """This broker has lost records: others in sync go before it, and nobody knows what it had any more.
+        """This broker has lost records: other in-sync replicas go before it, and what was known of its log is void.
 
         This is committed before it comes back: what does not fit into one commit is made in parts, and between them it
         must not be elected for what it has lost.

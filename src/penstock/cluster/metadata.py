@@ -1,7 +1,7 @@
 """The metadata image: everything the cluster knows, as one immutable value.
 
-Every change makes a new image; whoever holds an image has a consistent picture. `version` is that of the coordination
-tree's clock, the same on all brokers, and the key by which responses made from an image are cached.
+Every change makes a new image, so code that holds an image has a consistent picture. `version` is that of the
+coordination tree's clock, the same on all brokers, and the key by which responses made from an image are cached.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from penstock.config.security import SecurityProtocol
 from penstock.config.topic import SHARED_STORAGE, STORAGE_SETTING
 from penstock.config.view import VIEW_OF_SETTING
 from penstock.ids import BrokerId, TopicId
+from penstock.security.acls import AclEntry, ResourcePattern
+from penstock.security.quota_entity import QuotaEntity
+from penstock.security.quota_keys import QuotaLimits
+from penstock.security.users import UserCredentials
 
 # Topics that brokers write to themselves; Kafka's names, because consoles hide topics by them.
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -117,7 +121,7 @@ class DatabaseGroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition: who leads it and who has all of it."""
+    """One partition: its replicas, its leader, and the replicas that are in sync."""
 
     index: int
     leader: BrokerId
@@ -199,6 +203,15 @@ class MetadataImage:
     settings_by_group: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
     # Database groups by name, without the default one.
     databases: Mapping[str, DatabaseGroupInfo] = field(default_factory=_nothing)
+    # Access control lists by what they are about. Untouched, it stays the same object from image to image.
+    acls: Mapping[ResourcePattern, tuple[AclEntry, ...]] = field(default_factory=_nothing)
+    # What clients are limited to, on each broker; an entity without limits is not in here. Untouched, it
+    # stays the same object from image to image.
+    quotas: Mapping[QuotaEntity, QuotaLimits] = field(default_factory=_nothing)
+    # Users with passwords, by name.
+    users: UserCredentials = field(default_factory=_nothing)
+    # What the answers to logins of unknown users are made from.
+    login_secret: bytes = field(default=b"", repr=False)
     # Rises with every election of a controller.
     controller_epoch: int = 0
 

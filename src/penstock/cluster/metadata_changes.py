@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
 from penstock.cluster import nodes
 from penstock.cluster.commit_counts import CommitCounts
 from penstock.cluster.coordination.contract import Change, Coordination, Delete, Put, Unsubscribe
-from penstock.cluster.decisions import database_groups, elections, operator_requests
+from penstock.cluster.decisions import access, database_groups, elections, operator_requests
 from penstock.cluster.decisions.database_groups import GroupChange
 from penstock.cluster.decisions.group_settings import alter_group_settings
+from penstock.cluster.decisions.quotas import QuotaChange, alter_quota
 from penstock.cluster.decisions.settings import (
     SettingsChange,
     allows_unclean_election,
@@ -36,13 +38,17 @@ from penstock.cluster.decisions.topics import (
     create_topic,
     delete_topic,
 )
+from penstock.cluster.decisions.users import UserChange, alter_user
 from penstock.cluster.image_reader import load_next_producer_id
 from penstock.cluster.metadata import MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.metadata_draft import MetadataDraft
 from penstock.cluster.metadata_store import ATTEMPTS, Decide, MetadataStore, Subscriber
-from penstock.config.broker import Config, GroupSettings
+from penstock.config.broker import Config, GroupSettings, Limits
+from penstock.config.quotas import QuotaSettings
 from penstock.errors import ApiError, ConflictError
 from penstock.ids import BrokerId, TopicId, TopicPartition, new_topic_id
+from penstock.security.acls import Acl, AclFilter
+from penstock.security.quota_entity import QuotaEntity
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -60,6 +66,9 @@ class MetadataSettings:
     # Defaults of topic settings from the broker's start, in topic names.
     topic_defaults: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     groups_with_settings: int = GroupSettings().groups_with_settings
+    acls: int = Limits().acls
+    entities_with_quotas: int = QuotaSettings().entities
+    users: int = Limits().users
 
     @classmethod
     def of(cls, config: Config, cluster_id: str | None) -> MetadataSettings:
@@ -70,11 +79,20 @@ class MetadataSettings:
             partitions=config.limits.partitions,
             views_per_topic=config.limits.views_per_topic,
         )
-        return cls(cluster_id, BrokerId(config.broker.id), rules, config.topic, config.groups.groups_with_settings)
+        return cls(
+            cluster_id,
+            BrokerId(config.broker.id),
+            rules,
+            config.topic,
+            config.groups.groups_with_settings,
+            config.limits.acls,
+            config.quotas.entities,
+            config.limits.users,
+        )
 
 
 class MetadataChanges:
-    """Decides what is asked for, on the latest image, and commits it."""
+    """Decides requested changes on the latest image, and commits them."""
 
     def __init__(self, coordination: Coordination, settings: MetadataSettings) -> None:
         self._coordination = coordination
@@ -238,6 +256,42 @@ class MetadataChanges:
 
         return await self.change(decide, validate_only=validate_only)
 
+    async def create_acls(self, acls: Sequence[Acl]) -> Sequence[ApiError | None]:
+        """Adds ACLs; one that exists already is left as it is."""
+        decide = partial(access.add, acls=acls, max_acls=self._settings.acls)
+        return await self.change(decide, partitions=len(acls))
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> Sequence[Sequence[Acl]]:
+        """Removes the ACLs that the filters describe; what each filter found."""
+        return await self.change(
+            partial(access.remove, filters=filters), partitions=len(filters) * len(self.image.acls)
+        )
+
+    async def alter_users(self, changes: Mapping[str, UserChange]) -> Mapping[str, ApiError | None]:
+        """Sets and deletes passwords of users."""
+
+        def decide(draft: MetadataDraft) -> Mapping[str, ApiError | None]:
+            def alter(named: tuple[str, UserChange]) -> None:
+                name, change = named
+                credentials = alter_user(draft, name, change, self._settings.users)
+                if credentials != draft.users.get(name, {}):
+                    draft.put_user(name, credentials)
+
+            return _each(((name, (name, change)) for name, change in changes.items()), alter)
+
+        return await self.change(decide)
+
+    async def add_first_user(self, name: str, change: UserChange) -> bool:
+        """Adds a user if there is none at all; whether it was added."""
+
+        def decide(draft: MetadataDraft) -> bool:
+            if draft.users:
+                return False
+            draft.put_user(name, alter_user(draft, name, change, self._settings.users))
+            return True
+
+        return await self.change(decide)
+
     async def alter_database_groups(
         self, changes: Mapping[str, GroupChange], *, validate_only: bool = False
     ) -> Mapping[str, ApiError | None]:
@@ -263,6 +317,20 @@ class MetadataChanges:
             except ConflictError:
                 # A lease has come or gone meanwhile.
                 continue
+        return await self.change(decide, validate_only=validate_only)
+
+    async def alter_quotas(
+        self, changes: Mapping[QuotaEntity, QuotaChange], *, validate_only: bool = False
+    ) -> Mapping[QuotaEntity, ApiError | None]:
+        def decide(draft: MetadataDraft) -> Mapping[QuotaEntity, ApiError | None]:
+            def alter(named: tuple[QuotaEntity, QuotaChange]) -> None:
+                entity, change = named
+                limits = alter_quota(draft, entity, change, self._settings.entities_with_quotas)
+                if limits != draft.quotas.get(entity, {}):
+                    draft.put_quota(entity, limits)
+
+            return _each(((entity, (entity, change)) for entity, change in changes.items()), alter)
+
         return await self.change(decide, validate_only=validate_only)
 
     async def _leases_below(self, path: str) -> list[Delete]:

@@ -19,6 +19,10 @@ from penstock.cluster.metadata import BrokerInfo, DatabaseGroupInfo, MetadataIma
 from penstock.config.draining import DRAINING
 from penstock.config.retired import RETIRED_SETTING
 from penstock.ids import BrokerId
+from penstock.security.acls import AclEntry, ResourcePattern
+from penstock.security.quota_entity import QuotaEntity
+from penstock.security.quota_keys import QuotaLimits
+from penstock.security.users import Credentials, UserCredentials
 
 
 class MetadataDraft:
@@ -34,6 +38,12 @@ class MetadataDraft:
             self._settings[broker] = settings
         self._group_settings = dict(image.settings_by_group)
         self._databases = dict(image.databases)
+        # Copied when one is changed: there may be thousands, and hardly a change is about them.
+        self._acls: dict[ResourcePattern, tuple[AclEntry, ...]] | None = None
+        self._acl_count: int | None = None
+        self._quotas: dict[QuotaEntity, QuotaLimits] | None = None
+        self._users = dict(image.users)
+        self._login_secret = image.login_secret
         self._names_by_collision_key: dict[str, str] | None = None
         self._partition_count = image.partition_count
         self._controller = image.controller, image.controller_epoch
@@ -43,6 +53,9 @@ class MetadataDraft:
         self.touched_settings: dict[BrokerId | None, None] = {}
         self.touched_groups: dict[str, None] = {}
         self.touched_databases: dict[str, None] = {}
+        self.touched_acls: dict[ResourcePattern, None] = {}
+        self.touched_quotas: dict[QuotaEntity, None] = {}
+        self.touched_users: dict[str, None] = {}
         self.touched_brokers: dict[BrokerId, None] = {}
         # Committed together with what was touched, in the commit that says of a broker that it comes or goes.
         self.beside: list[Change] = []
@@ -61,6 +74,9 @@ class MetadataDraft:
             or self.touched_settings
             or self.touched_groups
             or self.touched_databases
+            or self.touched_acls
+            or self.touched_quotas
+            or self.touched_users
             or self.touched_brokers
             or self.is_controller_touched
         )
@@ -86,6 +102,22 @@ class MetadataDraft:
     def databases(self) -> Mapping[str, DatabaseGroupInfo]:
         """Database groups by name, without the default one."""
         return MappingProxyType(self._databases)
+
+    @property
+    def acls(self) -> Mapping[ResourcePattern, tuple[AclEntry, ...]]:
+        return self._base.acls if self._acls is None else MappingProxyType(self._acls)
+
+    @property
+    def acl_count(self) -> int:
+        """How many ACLs there are."""
+        if self._acl_count is None:
+            self._acl_count = sum(map(len, self.acls.values()))
+        return self._acl_count
+
+    @property
+    def users(self) -> UserCredentials:
+        """Users with passwords, by name."""
+        return MappingProxyType(self._users)
 
     @property
     def alive(self) -> frozenset[BrokerId]:
@@ -130,6 +162,10 @@ class MetadataDraft:
     @property
     def groups_with_settings(self) -> int:
         return len(self._group_settings)
+
+    @property
+    def quotas(self) -> Mapping[QuotaEntity, QuotaLimits]:
+        return self._base.quotas if self._quotas is None else MappingProxyType(self._quotas)
 
     def topic_colliding_with(self, name: str) -> str | None:
         """A topic whose name differs from this one in nothing but '.' for '_'."""
@@ -182,6 +218,28 @@ class MetadataDraft:
         del self._databases[name]
         self.touched_databases[name] = None
 
+    def put_acls(self, resource: ResourcePattern, entries: tuple[AclEntry, ...]) -> None:
+        """All ACLs about this; none of them for no entries."""
+        if self._acls is None:
+            self._acls = dict(self._base.acls)
+        before = self._acls.pop(resource, ())
+        if self._acl_count is not None:
+            self._acl_count += len(entries) - len(before)
+        if entries:
+            self._acls[resource] = entries
+        self.touched_acls[resource] = None
+
+    def put_user(self, name: str, credentials: Credentials) -> None:
+        """A user without credentials is removed."""
+        self._users.pop(name, None)
+        if credentials:
+            self._users[name] = MappingProxyType(dict(credentials))
+        self.touched_users[name] = None
+
+    def put_login_secret(self, secret: bytes) -> None:
+        """Only read: it is made together with the tree."""
+        self._login_secret = secret
+
     def put_controller(self, broker: BrokerId, epoch: int) -> None:
         self._controller = broker, epoch
 
@@ -198,6 +256,15 @@ class MetadataDraft:
         if settings:
             self._group_settings[group_id] = MappingProxyType(dict(settings))
         self.touched_groups[group_id] = None
+
+    def put_quota(self, entity: QuotaEntity, limits: QuotaLimits) -> None:
+        """What an entity is limited to; nothing takes it away."""
+        if self._quotas is None:
+            self._quotas = dict(self._base.quotas)
+        self._quotas.pop(entity, None)
+        if limits:
+            self._quotas[entity] = MappingProxyType(dict(limits))
+        self.touched_quotas[entity] = None
 
     def _shift_loads(self, before: TopicImage | None, after: TopicImage | None) -> None:
         if self._loads is None:
@@ -223,6 +290,11 @@ class MetadataDraft:
             ),
             settings_by_group=MappingProxyType(self._group_settings),
             databases=MappingProxyType(self._databases),
+            acls=self.acls,
+            quotas=self.quotas,
+            # The same mapping while it is the same: what is made from it is kept by it.
+            users=MappingProxyType(self._users) if self.touched_users else self._base.users,
+            login_secret=self._login_secret,
         )
 
 

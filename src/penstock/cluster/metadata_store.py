@@ -51,6 +51,8 @@ _RETRY_S = 1.0
 _LARGE_PARTITIONS = 500
 _LARGE_BYTES = 50_000
 """From here on the event loop is spared: topics of so many partitions, nodes of so many bytes."""
+_LARGE_CLUSTER = 20_000
+"""Of so many partitions: a decision may look at all of them."""
 
 T = TypeVar("T")
 
@@ -134,7 +136,7 @@ class MetadataStore:
 
     def _end(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
-        # Asked for what went wrong also when the caller has gone away.
+        # Retrieve the exception even if the caller has gone away, or asyncio would log it.
         if not task.cancelled():
             task.exception()
 
@@ -145,7 +147,8 @@ class MetadataStore:
             for _ in range(ATTEMPTS):
                 base = self.image.version
                 draft = MetadataDraft(self.image)
-                result = await _spare_the_loop(partial(decide, draft), is_long=partitions >= _LARGE_PARTITIONS)
+                is_long = partitions >= _LARGE_PARTITIONS or is_large(self.image)
+                result = await spare_the_loop(partial(decide, draft), is_long=is_long)
                 if validate_only or not draft.is_touched:
                     return result
                 try:
@@ -174,6 +177,9 @@ class MetadataStore:
         return (
             all(image.topics.get(name) == draft.topics.get(name) for name in draft.touched_topics)
             and all(image.databases.get(name) == draft.databases.get(name) for name in draft.touched_databases)
+            and all(image.acls.get(resource) == draft.acls.get(resource) for resource in draft.touched_acls)
+            and all(image.quotas.get(entity) == draft.quotas.get(entity) for entity in draft.touched_quotas)
+            and all(image.users.get(user) == draft.users.get(user) for user in draft.touched_users)
             and all(image.brokers.get(broker) == draft.brokers.get(broker) for broker in draft.touched_brokers)
             and all(MetadataDraft(image).settings(owner) == draft.settings(owner) for owner in draft.touched_settings)
             and all(
@@ -187,7 +193,7 @@ class MetadataStore:
         version = self.image.version
         touched = [draft.topics[name] for name in draft.touched_topics if name in draft.topics]
         is_long = sum(len(topic.partitions) for topic in touched) >= _LARGE_PARTITIONS
-        for changes in await _spare_the_loop(partial(commits, draft, self._versions), is_long=is_long):
+        for changes in await spare_the_loop(partial(commits, draft, self._versions), is_long=is_long):
             version = await self._coordination.commit(*changes, seen=version)
             for change in changes:
                 self._note(change)
@@ -231,7 +237,7 @@ class MetadataStore:
 
     async def _take(self, image: MetadataImage, found: Found, version: int) -> None:
         size = sum(len(node.value) for node in found.values() if node is not None)
-        made = await _spare_the_loop(partial(with_found, image, found, version), is_long=size >= _LARGE_BYTES)
+        made = await spare_the_loop(partial(with_found, image, found, version), is_long=size >= _LARGE_BYTES)
         if image is not self._image:
             self._versions.clear()
         for path, node in found.items():
@@ -266,5 +272,11 @@ class MetadataStore:
                 log.exception("a subscriber to the metadata failed", extra=fields(version=image.version))
 
 
-async def _spare_the_loop(work: Callable[[], T], *, is_long: bool) -> T:
+def is_large(image: MetadataImage) -> bool:
+    """Whether looking at all partitions takes so long that the event loop has to be spared."""
+    return image.partition_count >= _LARGE_CLUSTER
+
+
+async def spare_the_loop(work: Callable[[], T], *, is_long: bool) -> T:
+    """Does long work in a thread."""
     return await asyncio.to_thread(work) if is_long else work()

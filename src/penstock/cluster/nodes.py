@@ -22,6 +22,15 @@
     /settings/default         {"log.retention.ms": "…"}      every broker
     /settings/broker-<id>     {"penstock.draining": "true"}  one broker
     /settings/group-<name>    {"penstock.paused": "true"}    one group; its name is written as in a URL
+    /acls/topic-literal-orders {"entries": [{"host": "*", "operation": "READ", "permission": "ALLOW",
+                                 "principal": "User:alice"}, …]}
+                              the type, the pattern and the name, as in a URL, of what these ACLs are about
+    /quotas/<entity>          {"producer_byte_rate": 1048576.0} what clients are limited to; <entity> is user:<name>,
+                              client-id:<name>, user:<name>;client-id:<name> or ip:<address>, names written as in a
+                              URL, and without ":<name>" for the default
+    /users/<name>             {"SCRAM-SHA-512": {"iterations": 8192, "salt": "…", "server_key": "…", "stored_key": "…"}}
+                              by mechanism, in base64; the name is written as in a URL
+    /login-secret             {"secret": "…"}                what unknown users are answered with is made from it
     /producer-ids             {"next": 1000}                 ids below it have been handed out
 
 What a node lacks that was written before there were clusters has the value that it had for a single broker.
@@ -33,6 +42,7 @@ from __future__ import annotations
 
 import json
 import sys
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -50,6 +60,12 @@ from penstock.cluster.metadata import (
 from penstock.config.security import SecurityProtocol
 from penstock.errors import CoordinationError
 from penstock.ids import BrokerId, TopicId
+from penstock.security.acls import AclEntry, Operation, PatternType, Permission, ResourcePattern, ResourceType
+from penstock.security.principal import Principal
+from penstock.security.quota_entity import QuotaEntity, quota_entity
+from penstock.security.quota_keys import QuotaLimits, checked_limit
+from penstock.security.scram import ScramCredential, ScramMechanism
+from penstock.security.users import Credentials
 
 T = TypeVar("T")
 
@@ -62,7 +78,11 @@ TOPICS = "/topics"
 DATABASES = "/databases"
 SETTINGS = "/settings"
 DEFAULT_SETTINGS = "/settings/default"
+ACLS = "/acls"
+QUOTAS = "/quotas"
 PRODUCER_IDS = "/producer-ids"
+USERS = "/users"
+LOGIN_SECRET = "/login-secret"
 
 BROKER_LEASE_PREFIX = "broker-"
 _BROKER_SETTINGS = "/settings/broker-"
@@ -133,6 +153,20 @@ def broker_of_settings(path: str) -> BrokerId:
     if number == path or not number.isdecimal():
         raise CoordinationError(f"the coordination tree holds an unknown node {path}")
     return BrokerId(int(number))
+
+
+def quota_path(entity: QuotaEntity) -> str:
+    names = (f"{type_}:{quote(name, safe='')}" if name else type_ for type_, name in entity.names.items())
+    return f"{QUOTAS}/{';'.join(names)}"
+
+
+def quota_entity_of(path: str) -> QuotaEntity:
+    """The entity that a node below `/quotas` is about."""
+    parts = [part.partition(":") for part in path.removeprefix(f"{QUOTAS}/").split(";")]
+    try:
+        return quota_entity({type_: unquote(name) if colon else None for type_, colon, name in parts})
+    except ValueError as error:
+        raise CoordinationError(f"the coordination tree holds an unknown node {path}: {error}") from error
 
 
 def encode_cluster(cluster_id: str) -> bytes:
@@ -334,6 +368,112 @@ def decode_settings(path: str, value: bytes) -> Mapping[str, str]:
     return _decode(path, value, _text_by_text)
 
 
+def acls_path(resource: ResourcePattern) -> str:
+    """Where the ACLs about a resource are kept; its name may be anything."""
+    type_, name, pattern = resource
+    return f"{ACLS}/{type_.name.lower()}-{pattern.name.lower()}-{quote(name, safe='')}"
+
+
+def resource_of(path: str) -> ResourcePattern:
+    """What the ACLs of a node below `/acls` are about."""
+    type_, _, rest = path.removeprefix(f"{ACLS}/").partition("-")
+    pattern, _, name = rest.partition("-")
+    try:
+        return ResourcePattern(ResourceType[type_.upper()], unquote(name), PatternType[pattern.upper()])
+    except KeyError as error:
+        raise CoordinationError(f"the coordination tree holds an unknown node {path}") from error
+
+
+def encode_acls(entries: Iterable[AclEntry]) -> bytes:
+    return _encode(
+        {
+            "entries": [
+                {
+                    "host": entry.host,
+                    "operation": entry.operation.name,
+                    "permission": entry.permission.name,
+                    "principal": str(entry.principal),
+                }
+                for entry in entries
+            ]
+        }
+    )
+
+
+def decode_acls(path: str, value: bytes) -> tuple[AclEntry, ...]:
+    def build(fields: dict[str, Any]) -> tuple[AclEntry, ...]:
+        return tuple(
+            AclEntry(
+                Principal.parse(_text(entry["principal"])),
+                _text(entry["host"]),
+                Operation[entry["operation"]],
+                Permission[entry["permission"]],
+            )
+            for entry in fields["entries"]
+        )
+
+    return _decode(path, value, build)
+
+
+def encode_quota(limits: QuotaLimits) -> bytes:
+    return _encode({key.value: limit for key, limit in limits.items()})
+
+
+def decode_quota(path: str, value: bytes) -> QuotaLimits:
+    def build(fields: dict[str, Any]) -> QuotaLimits:
+        entity = quota_entity_of(path)
+        return MappingProxyType(dict(checked_limit(entity, key, float(limit)) for key, limit in fields.items()))
+
+    return _decode(path, value, build)
+
+
+def user_path(name: str) -> str:
+    """A user may be called anything."""
+    return f"{USERS}/{quote(name, safe='')}"
+
+
+def user_of(path: str) -> str:
+    """The user that a node below `/users` describes."""
+    return unquote(path.removeprefix(f"{USERS}/"))
+
+
+def encode_user(credentials: Credentials) -> bytes:
+    return _encode(
+        {
+            mechanism.value: {
+                "iterations": credential.iterations,
+                "salt": b64encode(credential.salt).decode(),
+                "server_key": b64encode(credential.server_key).decode(),
+                "stored_key": b64encode(credential.stored_key).decode(),
+            }
+            for mechanism, credential in credentials.items()
+        }
+    )
+
+
+def decode_user(path: str, value: bytes) -> Credentials:
+    def build(fields: dict[str, Any]) -> Credentials:
+        return {
+            ScramMechanism(mechanism): ScramCredential(
+                _bytes(credential["salt"]),
+                _number(credential["iterations"]),
+                _bytes(credential["stored_key"]),
+                _bytes(credential["server_key"]),
+            )
+            for mechanism, credential in fields.items()
+        }
+
+    return _decode(path, value, build)
+
+
+def encode_login_secret(secret: bytes) -> bytes:
+    return _encode({"secret": b64encode(secret).decode()})
+
+
+def decode_login_secret(value: bytes) -> bytes:
+    return _decode(LOGIN_SECRET, value, lambda fields: _bytes(fields["secret"]))
+
+
 def encode_next_producer_id(next_id: int) -> bytes:
     return _encode({"next": next_id})
 
@@ -364,6 +504,10 @@ def _text(value: Any) -> str:
 
 def _optional_text(value: Any) -> str | None:
     return None if value is None else _text(value)
+
+
+def _bytes(value: Any) -> bytes:
+    return b64decode(_text(value), validate=True)
 
 
 def _number(value: Any) -> int:

@@ -1,1 +1,1 @@
-"""Partitions as a broker serves them: who leads, what readers may see, who waits for more."""
+"""Partitions as a broker serves them: their leadership, what readers may see, and waiting requests."""

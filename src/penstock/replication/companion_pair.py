@@ -34,7 +34,7 @@ from penstock.storage.contract import Log, Slice
 
 T = TypeVar("T")
 Make = Callable[[], Awaitable[Log]]
-"""Makes an empty companion."""
+"""Makes a companion: an empty one, or in shared storage perhaps one that an earlier leader has made meanwhile."""
 
 
 class Pair(NamedTuple):
@@ -82,7 +82,7 @@ class CompanionPair:
         self._make = make
         self._making = asyncio.Lock()
         self.write_lock = asyncio.Lock() if main.write_suspends else None
-        """Held by whoever writes to either log, from the check of a batch to the end of its write; None if the engine
+        """Held by every writer of either log, from the check of a batch to the end of its write; None if the engine
         needs no such lock.
         """
         self._served: dict[BrokerId, int] = {}
@@ -105,8 +105,8 @@ class CompanionPair:
     def can_write(self) -> bool:
         """Whether both logs take what is appended.
 
-        Asks the disk and not the last append: nobody may append for a long time, and a broker that gave up its lead for
-        lack of room would give it up again whenever it gets it back.
+        Asks the disk instead of remembering the last append, because the next append may be far off: a broker that gave
+        up its lead because the disk was full would give it up again each time it gets it back.
         """
         logs = [self._main] if self.companion is None else [self._main, self.companion]
         return all(log.failure is None and _has_room(log) for log in logs)
@@ -150,7 +150,7 @@ class CompanionPair:
         return await self._in_own_task(self._ensure())
 
     async def _in_own_task(self, work: Coroutine[Any, Any, T]) -> T:
-        """Brings work on the companion to its end, even if whoever waits for it is cancelled."""
+        """Brings work on the companion to its end, even if the task that waits for it is cancelled."""
         task = asyncio.get_running_loop().create_task(work, name=f"companion {self._main.topic_partition}")
         return await shielded(task)
 
@@ -162,7 +162,7 @@ class CompanionPair:
                     companion = await self._make()
                 except OSError as error:  # its name may be too long, too
                     raise StorageError(f"no companion for {main.topic_partition}: {error}") from error
-                if main.end_offset:
+                if main.end_offset and not companion.end_offset:
                     await companion.begin_at(main.end_offset)
                 main.sync_after(companion)
                 self.companion = companion

@@ -1,9 +1,9 @@
 """Damage in the log of one replica, repaired with what another replica has.
 
-Below its high watermark every replica has the same records at the same offsets, so any replica that is alive can give a
-copy: it is asked as consumers ask (KIP-392), a follower too. A copy is believed only if its CRCs are sound, and is
-written in the place of the damage only if it fits there byte by byte (`Log.repair`). Where it does not, because one of
-the two logs was compacted, the damage stays; who only wants to read gets the copy all the same.
+Below its high watermark every replica has the same records at the same offsets, so any live replica can give a copy:
+this broker fetches from it as a consumer does (KIP-392), from a follower too. A copy is believed only if its CRCs are
+sound, and is written in the place of the damage only if it fits there byte by byte (`Log.repair`). Where it does not,
+because one of the two logs was compacted, the damage stays; readers get the copy all the same.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _AT_A_TIME = 100
 """Partitions looked at before others have their turn."""
 
 
-async def nobody(broker: BrokerId, partition: Partition, offset: int, max_bytes: int) -> memoryview:
+async def no_other_broker(broker: BrokerId, partition: Partition, offset: int, max_bytes: int) -> memoryview:
     raise PenstockError("there are no other brokers")
 
 
 class DamageRepair:
     """Repairs what is known to be damaged on this broker, again and again until it is not."""
 
-    def __init__(self, partitions: Callable[[], Iterable[Partition]], fetch: FetchFrom = nobody) -> None:
+    def __init__(self, partitions: Callable[[], Iterable[Partition]], fetch: FetchFrom = no_other_broker) -> None:
         self._partitions = partitions
         self._fetch = fetch
         self._task: asyncio.Task[None] | None = None
@@ -57,8 +57,8 @@ class DamageRepair:
             await asyncio.wait({self._task})
 
     async def copy_of(self, partition: Partition, damage: DamagedRange) -> bytes | None:
-        """What another replica has in the place of a damaged range, which is repaired with it if it fits; None if
-        nobody has all of it.
+        """What another replica has in the place of a damaged range, which is repaired with it if it fits; None if no
+        replica has all of it.
         """
         if damage.resumes_at > partition.high_watermark:
             return None

@@ -104,7 +104,7 @@ class DatabaseMoves:
                 if self._is_closing:
                     raise
                 logger.warning(
-                    "cannot say yet where a partition is, will retry",
+                    "cannot commit that a partition has moved to another database group, will retry",
                     extra=fields(log=str(move.at), group=move.target, error=str(error)),
                 )
             await asyncio.sleep(pause_s)

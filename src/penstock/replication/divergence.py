@@ -81,7 +81,7 @@ def next_step(
 
 
 def is_out_of_range(asked: Position, start_offset: int, known_end: int) -> bool:
-    """The leader's side: whether all that the follower has lies before our log, and nobody can say if it was ours.
+    """The leader's side: whether all that the follower has lies before our log, so that it cannot be compared.
 
     `known_end`: up to where its log was found to be ours in this epoch; -1 if it was not compared yet.
     """

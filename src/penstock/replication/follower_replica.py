@@ -35,7 +35,7 @@ class FollowerReplica:
 
     @property
     def can_follow(self) -> bool:
-        """Whether there is room to speak of. Else by asking alone it would be in sync, and lead again in vain."""
+        """Whether the disk has room. A replica with a full disk must not rejoin the ISR, where it might lead again."""
         return self.partition.pair.has_room
 
     def wanted(self, max_bytes: int) -> FetchPartition:

@@ -104,7 +104,7 @@ class InSyncKeeper:
         except ConflictError as error:
             logger.warning("could not commit changed in-sync sets", extra=fields(reason=str(error)))
         except CoordinationError as error:
-            # Nobody knows which of the two sets counts: both do, and the same is proposed again.
+            # It is unknown which of the two sets counts: both do, and the same is proposed again.
             logger.warning("unknown whether changed in-sync sets were committed", extra=fields(reason=str(error)))
             return
         await self._applied({at.topic for at in changes})

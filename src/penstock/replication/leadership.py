@@ -3,8 +3,8 @@
 Pure: what happens comes in with the time, nothing is looked up. Rules (`docs/internals/cluster.md`):
 - The offset that a follower fetches is what it has.
 - The high watermark is what every member of the in-sync set has, and never goes back. While a change of the set is
-  under way, whoever is in it before or after counts. It also waits for whoever is alive and keeps up without being in:
-  one that is always a little behind a leader that goes on alone would never get in.
+  under way, the members before and after it count. It also waits for followers that are alive and keep up without being
+  in the set: one that is always a little behind a leader that does not wait for it would never get in.
 - The set changes only by commits; a change is proposed here, and counts until it is known what became of it, whatever
   else the metadata says meanwhile.
 - A leader whose lease may be over leads on only while no other can have begun. In shared storage any broker can.
@@ -40,7 +40,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.fetched_ms = float("-inf")
-        """Of the last fetch: whoever had everything before it still had it then."""
+        """Of the last fetch: a follower that had everything before it still had it then."""
         self.followed_ms = float("-inf")
 
 
@@ -70,7 +70,7 @@ class Follower:
 
     @property
     def last_caught_up_ms(self) -> float:
-        """Whoever had all, and has asked for nothing else since, had all there was at the last fetch that was heard."""
+        """When the follower last had everything: its last fetch, if it had all of it and has not asked for more."""
         if self.heard is None or not self.has_all:
             return self.caught_up_ms
         return max(self.caught_up_ms, self.heard.fetched_ms)
@@ -134,7 +134,7 @@ class Leadership:
 
     @property
     def is_alone(self) -> bool:
-        """Nobody else is in sync, or about to be."""
+        """No other replica is in sync, or about to be."""
         return self._counted == {self.me}
 
     @property
@@ -150,7 +150,7 @@ class Leadership:
 
     @property
     def knows_watermark(self) -> bool:
-        """Whether nobody can have seen a higher one: every in-sync replica has what there was when the epoch began."""
+        """Whether no reader can have seen a higher one: each in-sync replica has all from before the epoch."""
         return self.high_watermark >= self._start_offset
 
     def fetched(
@@ -165,7 +165,7 @@ class Leadership:
         """A follower asks for what is behind `offset`: it has everything below.
 
         `followed_ms` is when the answer was given that it had received before it asked, on the same connection: a fetch
-        may have been on its way for long, but was sent after that. Minus infinity if there was none. `heard` is told of
+        may have been on its way for long, but was sent after that. Minus infinity if there was none. `heard` records
         later fetches that do not name this partition because nothing has changed.
         """
         self._followers[follower].fetched(offset, own_end, now_ms, followed_ms, heard)
@@ -176,7 +176,7 @@ class Leadership:
             self._followers[follower].unheard()
 
     def raise_watermark(self, own_end: int, now_ms: float) -> bool:
-        """Takes note of what everybody has; True if the high watermark rose. `own_end` is what may be shown of ours."""
+        """Takes note of what replicas have; True if the high watermark rose. `own_end` is what may be shown of ours."""
         lowest, counted = own_end, self._counted
         if not counted - {self.me} <= self._followers.keys():
             return False
@@ -191,7 +191,7 @@ class Leadership:
     def proposal(self, own_end: int, now_ms: float, *, can_write: bool = True) -> frozenset[BrokerId] | None:
         """The in-sync set as it should be, if that is not what it is; None while a change is under way.
 
-        A leader that cannot write proposes one without itself, if anybody is left: one of them leads then. If nobody
+        A leader that cannot write proposes one without itself, if any replica is left: one of them leads then. If none
         is, it takes in followers that keep up, as any leader does, and leaves the lead to them next.
         """
         if self.proposed is not None:
@@ -208,12 +208,12 @@ class Leadership:
             # One that is behind does not come back either, or it would leave and come with every commit.
             elif follower.end_offset >= self.high_watermark and self._keeps_up(follower, own_end, now_ms):
                 wanted.add(broker)
-        # Who is dead is taken out by whoever buries it, together with the election of its successors.
+        # A dead broker is taken out by the change that elects its successors.
         wanted |= {broker for broker in self.in_sync if broker not in alive}
         return frozenset(wanted) if wanted != self.in_sync else None
 
     def propose(self, in_sync: frozenset[BrokerId]) -> None:
-        """A commit of this set is under way: nobody knows which of the two counts."""
+        """A commit of this set is under way: it is not known which of the two counts."""
         self.proposed = in_sync
 
     def decided(self) -> None:

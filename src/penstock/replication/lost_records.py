@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from penstock.checksum import crc32c
 from penstock.errors import PenstockError
 from penstock.protocol.varint import uvarint
 from penstock.records.batch import CRC_START, HEADER_BYTES, BatchHeader, read_header

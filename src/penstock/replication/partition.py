@@ -1,17 +1,24 @@
-"""One partition on this broker: its log, who leads it, its high watermark and who waits for it to rise.
+"""One partition on this broker: its log, its leader, its high watermark and the requests that wait for it to rise.
 
-A partition leads, follows, or knows no leader. Which of them is told by the metadata image (`lead`, `follow`); every
-such change has an epoch, and what began in an earlier one ends with an error.
+A partition leads, follows, or knows no leader. The metadata image says which (`lead`, `follow`); every such change has
+an epoch, and what began in an earlier one ends with an error.
+
+What is written becomes visible when it is as safe as the topic asks for, whatever becomes of the request that wrote it:
+the partition owns the wait for that, and requests wait for the partition (`secure`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
 
+from penstock.background_loop import shielded
 from penstock.cluster.metadata import NO_LEADER, PartitionImage
-from penstock.errors import ApiError, Code
+from penstock.errors import ApiError, Code, PenstockError
 from penstock.ids import BrokerId, TopicPartition
+from penstock.net import eager
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.records import records_block
 from penstock.replication.companion_pair import CompanionPair, Pair, PairAppend
@@ -36,6 +43,15 @@ ALL_IN_SYNC = -1
 """acks=all: the producer wants `min.insync.replicas` to have the batch."""
 
 
+class Written(NamedTuple):
+    """A batch that is in the log, and may have to wait until it is safe there."""
+
+    appended: Appended
+    size_bytes: int
+    term: int
+    """Of the partition, when it was written."""
+
+
 class Partition:
     """A replica and its role.
 
@@ -50,6 +66,7 @@ class Partition:
         "_is_only_replica",
         "_lease",
         "_parked",
+        "_securing",
         "_told_stable",
         "_unacknowledged",
         "high_watermark",
@@ -87,12 +104,13 @@ class Partition:
         """How many roles have ended: what was appended in one of them is waited for in that one only."""
         self._lease = lease
         self._is_only_replica = False
-        """It leads, and nobody follows: what the log has is acknowledged."""
+        """It leads without followers: what the log has is acknowledged."""
         self._parked = Parked()
         self._told_stable = self.last_stable_offset
-        """The last stable offset when those who wait for it were last told."""
+        """The last stable offset when the readers that wait for it last heard of it."""
         self._unacknowledged = Unacknowledged()
         self._confirmations = Confirmations()
+        self._securing: set[asyncio.Task[None]] = set()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -112,7 +130,7 @@ class Partition:
         if self.leadership is None:
             self._end_role()
         if self.leadership is None or self.leader_epoch != image.leader_epoch:
-            # A leader that goes on leading in another epoch keeps its log, and so do those who wait for it.
+            # A leader that goes on leading in another epoch keeps its log, and the requests that wait for it.
             self.leadership = Leadership(
                 me,
                 image.leader_epoch,
@@ -134,7 +152,7 @@ class Partition:
         self._raise_watermark(0)
 
     def follow(self, leader: BrokerId, epoch: int) -> None:
-        """The metadata says that somebody else leads, or nobody."""
+        """The metadata names another leader, or none."""
         if self.leadership is None and (leader, epoch) == (self.leader, self.leader_epoch):
             return
         self._end_role()
@@ -159,11 +177,16 @@ class Partition:
             raise self._not_leading()
         return leadership
 
+    def check_is_leader(self) -> None:
+        """The same as far as the metadata says, whatever the lease: `append` looks at that."""
+        if self.leadership is None:
+            raise self._not_leading()
+
     async def confirm_leads(self, since_ms: float | None = None) -> None:
         """Returns when this replica certainly led at some moment since `since_ms`, or since now: what it knows of the
         partition after that is not older than what another leader had acknowledged by then. ApiError if it may not.
 
-        While the lease holds nobody is asked. Past it every in-sync follower has to fetch once more.
+        While the lease holds, this needs no follower. Past it every in-sync follower has to fetch once more.
         """
         leadership = self.check_leads()
         if self._lease.is_certain_for(leadership):
@@ -193,11 +216,11 @@ class Partition:
 
     @property
     def knows_watermark(self) -> bool:
-        """Whether nobody can have seen a higher one from the leader before."""
+        """Whether no client can have seen a higher one from the leader before."""
         return self.leadership is not None and self.leadership.knows_watermark and not self.log.is_read_only
 
     def check_watermark(self) -> None:
-        """Clients are asked to wait until it is known: what they have seen does not become less."""
+        """Has clients wait until the high watermark is known: what they have seen does not become less."""
         if not self.knows_watermark:
             raise ApiError(
                 Code.OFFSET_NOT_AVAILABLE,
@@ -237,10 +260,25 @@ class Partition:
         is_own: bool = False,
         inspected: Inspected | None = None,
     ) -> Appended:
-        """Appends a producer's batch; `Log.check` explains `guard` and `is_own`. The caller has `inspected` what a
-        client sent, because that can take long.
+        """Writes a producer's batch and returns when it is as safe as the topic asks for; see `write`.
 
         With acks=all the caller awaits `acknowledged`, in the term at its return, before it answers.
+        """
+        written = await self.write(batch, acks, guard=guard, is_own=is_own, inspected=inspected)
+        await self.secured(written)
+        return written.appended
+
+    async def write(
+        self,
+        batch: memoryview,
+        acks: int,
+        *,
+        guard: int | None = None,
+        is_own: bool = False,
+        inspected: Inspected | None = None,
+    ) -> Written:
+        """Writes a producer's batch; `Log.check` explains `guard` and `is_own`. The caller has `inspected` what a
+        client sent, because that can take long, and calls `secure` or `secured` before it awaits anything else.
         """
         log, write_lock, delayed = self.log, self.pair.write_lock, None
         if acks == ALL_IN_SYNC:
@@ -254,9 +292,10 @@ class Partition:
             await self._prepare_companion()
         await log.prepare_write()
         duplicate: ApiError | None = None
-        # From here to the end of the write nobody else may write to the log: see the rules in `storage.contract`.
+        # From here to the end of the write no other task may write to the log: see the rules in `storage.contract`.
         if write_lock is not None:
             await write_lock.acquire()
+        end_before = log.end_offset
         try:
             if self.pair.is_torn:
                 await self.pair.cut_torn()
@@ -273,6 +312,9 @@ class Partition:
             if error.code is not Code.DUPLICATE_SEQUENCE_NUMBER or acks != ALL_IN_SYNC:
                 raise
             duplicate = error
+        except asyncio.CancelledError:
+            self._secure_since(end_before)
+            raise
         finally:
             if write_lock is not None:
                 write_lock.release()
@@ -280,11 +322,69 @@ class Partition:
             # Clients take it for success: what they sent must be with all that are in sync.
             await self.acknowledged(log.end_offset - 1, term)
             raise duplicate
-        messages = header.last_offset_delta + 1
-        await log.secure(messages if repeat_of is None else 0)
-        self.check_term(term)
-        self._grew(len(batch))
-        return Appended(base_offset, base_offset + messages - 1, checked.append_time_ms, repeat_of is not None)
+        last_offset, is_repeat = base_offset + header.last_offset_delta, repeat_of is not None
+        return Written(Appended(base_offset, last_offset, checked.append_time_ms, is_repeat), len(batch), term)
+
+    async def secured(self, written: Written) -> None:
+        """Returns when a written batch is as safe as the topic asks for, and readers may see it. ApiError or
+        StorageError if it is not in the log.
+        """
+        if not self.log.secures_later:
+            await self._secure(written)
+        elif (securing := self.secure(written)) is not None:
+            await shielded(securing)
+
+    def secure(self, written: Written) -> asyncio.Task[None] | None:
+        """The same for a caller that does something else meanwhile: the task that ends then, None if that is now. It
+        belongs to the partition, so its end is awaited with `shielded`.
+        """
+        # The log knows at the first step which batch is meant.
+        securing = eager.start(asyncio.get_running_loop(), self._secure(written))
+        if securing is not None:
+            self._securing.add(securing)
+            securing.add_done_callback(self._is_secured)
+        return securing
+
+    async def _secure(self, written: Written) -> None:
+        base_offset, last_offset, _, is_repeat = written.appended
+        await self.log.secure(0 if is_repeat else last_offset - base_offset + 1)
+        self._grew(written.size_bytes)
+        self.check_term(written.term)
+
+    def _is_secured(self, securing: asyncio.Task[None]) -> None:
+        self._securing.discard(securing)
+        if not securing.cancelled():
+            securing.exception()  # is for those who wait, if somebody still does
+
+    def _secure_since(self, end_offset: int) -> None:
+        """A writer that is alone with the log was cancelled: what it has begun to write since is written all the same,
+        and nobody waits for it.
+        """
+        if self.log.end_offset > end_offset:
+            with suppress(PenstockError):
+                self.secure(Written(Appended(end_offset, self.log.end_offset - 1), PLENTY, self.term))
+
+    @property
+    def is_securing(self) -> bool:
+        """Whether something that was written is not as safe yet as the topic asks for."""
+        return bool(self._securing)
+
+    async def close(self) -> None:
+        """Returns when nothing of this partition is under way. Its log has been closed before, or deleted."""
+        while self._securing:
+            await asyncio.wait(self._securing)
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[None]:
+        """Alone with the log."""
+        async with self.pair.writing():
+            await self.pair.cut_torn()
+            end_before = self.log.end_offset
+            try:
+                yield
+            except asyncio.CancelledError:
+                self._secure_since(end_before)
+                raise
 
     async def _write_halves(self, checked: Checked, pair: Pair, base_offset: int, epoch: int) -> None:
         """Writes one half of a checked batch to the companion, then the other to the log."""
@@ -296,15 +396,14 @@ class Partition:
     async def append_marker(
         self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int
     ) -> None:
-        """Ends a producer's transaction; on return all in-sync replicas have the marker, and whoever waits for what it
-        makes stable has been told.
+        """Ends a producer's transaction; on return all in-sync replicas have the marker, and readers that wait for what
+        it makes stable have been told.
         """
         if self.pair.companion is not None:
             await self._prepare_companion()
         log = self.log
         await log.prepare_write()
-        async with self.pair.writing():
-            await self.pair.cut_torn()
+        async with self._writing():
             epoch, term = self.check_leads().epoch, self.term
             checked = log.check_marker(
                 producer_id, producer_epoch, committed=committed, coordinator_epoch=coordinator_epoch
@@ -315,9 +414,7 @@ class Partition:
                 await log.write(checked, offset, epoch)
             else:
                 await self._write_halves(checked, pair, offset, epoch)
-        await log.secure(1)
-        self.check_term(term)
-        self._grew(0)
+        await self.secured(Written(Appended(offset, offset), 0, term))
         await self.acknowledged(offset, term)
 
     @asynccontextmanager
@@ -328,19 +425,17 @@ class Partition:
         companion = await self.pair.ensure()
         await companion.prepare_write()
         await self.log.prepare_write()
-        async with self.pair.writing():
-            await self.pair.cut_torn()
+        async with self._writing():
             epoch, term = self.check_leads().epoch, self.term
             place = PairAppend(self.log, companion, self.log.end_offset, epoch)
             yield place
         if place.written_bytes:
-            await self.log.secure(1)
-            self.check_term(term)
-            self._grew(place.written_bytes)
+            offset = place.base_offset
+            await self.secured(Written(Appended(offset, offset), place.written_bytes, term))
 
     async def acknowledged(self, offset: int, term: int, within_ms: int | None = None) -> None:
-        """Returns when everybody who is in sync has the record that was appended at `offset` in a term; ApiError if
-        this replica no longer leads, too few are in sync, or it takes longer.
+        """Returns when all in-sync replicas have the record that was appended at `offset` in a term; ApiError if this
+        replica no longer leads, too few are in sync, or it takes longer.
         """
         # As a follower it may get another record at that offset, and acknowledge that.
         self.check_term(term)
@@ -348,7 +443,7 @@ class Partition:
         self._check_in_sync(Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     async def passed(self, offset: int, within_ms: int | None = None) -> None:
-        """Returns when everybody who is in sync has the record at `offset`, however few that are; ApiError if this
+        """Returns when all in-sync replicas have the record at `offset`, however few those are; ApiError if this
         replica no longer leads.
         """
         if self.leadership is None:
@@ -360,7 +455,7 @@ class Partition:
         """Batches below the high watermark or, with `committed_only`, below the last stable offset, together with
         the aborted transactions that are to be left out of them; and none that reaches to `below`.
         """
-        # An append whose producer went away before it was flushed has nobody else to do this.
+        # A log in a database may have more than was written to it here.
         self._raise_watermark(0)
         if offset > self.high_watermark and self.leadership is not None:
             # Another leader may have shown it.
@@ -437,7 +532,7 @@ class Partition:
         self._parked.discard_follower(waiter)
 
     def go(self) -> None:
-        """The partition leaves this broker: whoever waits has to look again."""
+        """The partition leaves this broker: waiting requests have to look again."""
         self.is_gone = True
         self._end_role()
 
@@ -473,7 +568,7 @@ class Partition:
             raise not_confirmed()
 
     def _end_role(self) -> None:
-        """Whoever waits for something of the role that ends has to look again, or is told so."""
+        """Requests that wait for something of the role that ends look again, or get an error."""
         self.term += 1
         self.leadership = None
         self._is_only_replica = False
@@ -482,13 +577,17 @@ class Partition:
         self.pair.role_changed()
         self._parked.wake()
 
+    def notice_growth(self) -> None:
+        """The log may have more than was written to it: it may have been read again from where it is stored."""
+        self._raise_watermark(0)
+
     def _grew(self, appended_bytes: int) -> None:
         if self._parked.followers:
             self._parked.wake_followers(max(1, appended_bytes))
         self._raise_watermark(appended_bytes)
 
     def _raise_watermark(self, appended_bytes: int) -> None:
-        """As the leader: takes note of what everybody in sync has."""
+        """As the leader: takes note of what all in-sync replicas have."""
         visible = self.log.visible_end
         if self._is_only_replica:
             if visible > self.high_watermark:
@@ -497,7 +596,7 @@ class Partition:
             self._set_watermark(self.leadership.high_watermark, PLENTY)
 
     def follow_watermark(self, leaders: int, appended_bytes: int) -> None:
-        """As a follower: takes note of what the leader says that everybody in sync has."""
+        """As a follower: takes note of what all in-sync replicas have, as the leader says."""
         reached = min(leaders, self.log.visible_end)
         if reached > self.high_watermark:
             self._set_watermark(reached, appended_bytes)
@@ -514,7 +613,7 @@ class Partition:
         for waiter in tuple(parked.readers) if parked.readers else ():
             waiter.grew(appended_bytes)
         if parked.stable_readers:
-            # A marker makes visible what was appended long before it: nobody counted that, so all look again.
+            # A marker makes visible what was appended long before it: that size is not counted, so all look again.
             is_counted = self._told_stable == before and self.last_stable_offset == offset
             self._tell_stable(appended_bytes if is_counted else PLENTY)
 

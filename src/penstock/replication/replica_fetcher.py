@@ -4,12 +4,12 @@ What a response means for a partition is decided in `divergence`; the partition 
 which partitions the next request names, for how long a partition that cannot go on is left out, and what to do when the
 leader does not answer.
 
-The leader remembers what it was asked for, so a request names only what has changed: the other side is
+The leader remembers earlier requests, so a request names only what has changed: the other side is
 `broker/handlers/fetch/follower_sessions.py`.
 
-A throttled partition (usually a new replica) is asked for when the throttle has room, and for no more than that; the
-others never wait for it. Once it has reached the leader's high watermark it is no longer throttled, because from then
-on the leader waits for it before it acknowledges anything.
+The fetcher requests a throttled partition (usually a new replica) when the throttle has room, and no more than that;
+the others never wait for it. Once it has reached the leader's high watermark it is no longer throttled, because from
+then on the leader waits for it before it acknowledges anything.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 _NEW_SESSION = 0
 _SAME_SESSION = 1
 _LOOK_AGAIN_S = 1.0
-"""How long at most nobody looks whether a limit has been changed."""
+"""The longest time between two looks at whether a limit has changed."""
 
 
 Key = tuple[bytes, int]
@@ -89,11 +89,11 @@ class Pace:
 
 class _Request(NamedTuple):
     partitions: Mapping[Key, FetchPartition]
-    """All that is asked for."""
+    """All requested partitions."""
     named: Sequence[FetchPartition]
     """Those of which the leader does not know it from before."""
     forgotten: Sequence[Key]
-    """Those that were asked for before and are not any more."""
+    """Partitions of earlier requests that this one leaves out."""
     wait_s: float
     """After this time there is more to ask for, whatever happens."""
     drawn: Mapping[Key, int]
@@ -135,11 +135,11 @@ class ReplicaFetcher:
         self._session_id = 0
         """What the last answer carried; repeating it tells the leader that we have received it. 0: it knows nothing."""
         self._said: dict[Key, FetchPartition] = {}
-        """What the leader knows that is asked for."""
+        """What the leader knows of our requests."""
         self._moved: set[TopicPartition] = set()
         """Those that may want something else than was said."""
         self._is_settled = False
-        """Nobody is left out, or slowed: but for those that have moved, the next request is as the last one."""
+        """No partition is left out, or throttled: except for those that moved, the next request equals the last."""
         self._task = asyncio.get_running_loop().create_task(run_forever(name, self._fetch_once), name=name)
 
     def follow(self, partitions: Mapping[TopicPartition, Followed]) -> None:
@@ -235,7 +235,7 @@ class ReplicaFetcher:
         return self._pace.is_slowed(at) and now - self._caught_up.get(at, -math.inf) > self._rules.lag_time_s
 
     async def _rest(self, wait_s: float) -> None:
-        """Until a partition comes, or one may be asked for again."""
+        """Waits until a partition comes, or may be requested again."""
         self._changed.clear()
         try:
             async with asyncio.timeout(None if wait_s == math.inf else wait_s):
@@ -253,7 +253,7 @@ class ReplicaFetcher:
             forgotten=request.forgotten,
             session_id=self._session_id,
             session_epoch=_SAME_SESSION if is_known else _NEW_SESSION,
-            # Who is left out now does not wait for news of the others.
+            # Partitions that are left out now do not wait for news of the others.
             max_wait_ms=math.ceil(min(self._rules.wait_ms, request.wait_s * 1000)),
             min_bytes=1,
             max_bytes=self._rules.answer_bytes,
@@ -297,7 +297,7 @@ class ReplicaFetcher:
         at = TopicPartition(asked.topic or "", asked.index)
         partition = self._partitions.get(at)
         if partition is None:
-            return  # it follows somebody else by now
+            return  # it follows another broker by now
         if len(result.records) or result.diverging is not None or result.error_code:
             self._moved.add(at)
         try:

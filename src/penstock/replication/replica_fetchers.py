@@ -7,14 +7,13 @@ fetchers together, and no faster from a leader than that leader allows (`config/
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 
 from penstock.cluster.metadata import ListenerEndpoint, MetadataImage
 from penstock.config.setting import Setting
 from penstock.config.throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, names_replica
 from penstock.ids import BrokerId, TopicPartition, broker_client_id
-from penstock.net.peer import Peer
+from penstock.net.peer import Peer, PeerSecurity
 from penstock.replication.follower_replica import FollowerReplica
 from penstock.replication.partition import Partition
 from penstock.replication.replica_fetcher import FetchRules, Pace, ReplicaFetcher
@@ -36,12 +35,10 @@ class ReplicaFetchers:
         image: Callable[[], MetadataImage],
         rules: FetchRules,
         bytes_per_second: int | None,
-        tls: Callable[[], ssl.SSLContext],
+        security: PeerSecurity,
     ) -> None:
-        """`bytes_per_second`: for new replicas, where the cluster's settings say nothing; None for no limit. `tls`:
-        what encrypted connections to leaders are made with.
-        """
-        self._tls = tls
+        """`bytes_per_second`: for new replicas, where the cluster's settings say nothing; None for no limit."""
+        self._security = security
         self._replicas = replicas
         self._image = image
         self._rules = rules
@@ -115,7 +112,8 @@ class ReplicaFetchers:
             broker_client_id(me),
             max_answer_bytes=self._rules.answer_bytes * 2 + (1 << 20),
             timeout_s=self._rules.wait_ms / 1000 + _SLACK_S,
-            tls=self._tls if endpoint.protocol.has_tls else None,
+            tls=self._security.tls if endpoint.protocol.has_tls else None,
+            login=self._security.login if endpoint.protocol.has_sasl else None,
         )
         throttles = (self._throttle, Throttle(lambda: self._rate(leader, LEADER_RATE, None)))
         pace = Pace(is_slowed=self._is_slowed, throttles=throttles)

@@ -1,28 +1,26 @@
 """The partitions that this broker holds, kept in step with the metadata image.
 
-Images are taken one after the other, in the background, and in each only the topics that differ from the one before.
-What changes of a topic is applied in order; topics do not wait for each other, so that one with thousands of
-partitions, or one whose logs are removed from a slow disk, holds up nobody else. `applied` says when this broker has
-caught up with some topics, or with all, so that a topic is not announced before it can be written to.
+Images are applied one after the other, in the background, and in each only the topics that differ from the one before
+(`topic_updates.py`): a topic with thousands of partitions, or one whose logs are removed from a slow disk, does not
+hold up the others. `applied` says when this broker has caught up with some topics, or with all, so that a topic is not
+announced before it can be written to.
 
-Of a topic in shared storage this broker holds what it leads, and nothing else. It opens a log and takes it over in the
-leader epoch that the image says, and only then there is a partition; if the epoch changes, all of it is done again.
-What does not succeed is tried again and again, and clients are told that this broker does not lead.
+Of a topic in shared storage this broker holds what it leads, and nothing else (`shared_partitions.py`). If the leader
+epoch changes, the log is closed and taken over again. Until that succeeds, clients are refused as by a broker that does
+not lead.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from functools import partial
 
 from penstock.cluster.metadata import MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.timer_topics import name_of, timer_topic
 from penstock.config.topic import TopicConfig
-from penstock.errors import ApiError, Code, PenstockError, StorageError
+from penstock.errors import ApiError, Code, StorageError
 from penstock.gc_freeze import freezing
 from penstock.ids import BrokerId, TopicId, TopicPartition, companion_of
 from penstock.logs import fields
@@ -31,7 +29,9 @@ from penstock.replication.delayed_records import NO_DELAYS, DelayedRecords
 from penstock.replication.leader_lease import LeaderLease
 from penstock.replication.leadership import LagRules
 from penstock.replication.partition import Partition
-from penstock.replication.take_overs import TakeOvers, release
+from penstock.replication.shared_partitions import SharedPartitions, not_led
+from penstock.replication.take_overs import release
+from penstock.replication.topic_updates import TopicUpdates
 from penstock.storage.companions import companion_config
 from penstock.storage.contract import Engine, Log
 from penstock.yielding import yielding
@@ -41,23 +41,11 @@ logger = logging.getLogger(__name__)
 _TOPIC_ID_BYTES = 16
 _MANY_PARTITIONS = 500
 """With so many new ones it pays to keep the garbage collector away."""
-_FIRST_TRY_AGAIN_S, _LAST_TRY_AGAIN_S = 0.1, 5.0
-"""How long to wait before shared storage is asked again: twice as long each time."""
 _FEW_PARTITIONS = 32
 """A topic with no more is given roles and settings at once; one with more, in turns with others."""
 
 Effective = Callable[[TopicImage, MetadataImage], TopicConfig]
 RoleCallback = Callable[[Partition], None]
-
-
-class _TopicWork:
-    """What is still to be applied of one topic, and the task that does it."""
-
-    __slots__ = ("last", "steps")
-
-    def __init__(self) -> None:
-        self.steps: deque[tuple[TopicImage | None, MetadataImage, asyncio.Future[None]]] = deque()
-        self.last: asyncio.Future[None] | None = None
 
 
 class Replicas:
@@ -80,25 +68,13 @@ class Replicas:
         self._delayed_records = delayed_records
         self._on_role: list[RoleCallback] = []
         self._has_begun = False
-        self._is_closing = False
         self._image: MetadataImage | None = None
-        self._newest: MetadataImage | None = None
-        """The last image that was taken, applied or not."""
         self._topics: dict[str, TopicImage] = {}
         """Topics as they have been applied; the image may be ahead of them."""
         self._partitions: dict[str, dict[int, Partition]] = {}
         self._names_by_id: dict[bytes, str] = {}
-        self._next: deque[Callable[[], Awaitable[None]]] = deque()
-        self._taken = 0
-        self._done = 0
-        """How many of the steps that were taken are done, but for the work on topics that they have led to."""
-        self._step: asyncio.Task[None] | None = None
-        self._work: dict[str, _TopicWork] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._take_overs = TakeOvers()
-        self._tries: dict[str, int] = {}
-        """Topics of which a partition could not be taken over, and how often that was tried."""
-        self._again: dict[str, asyncio.TimerHandle] = {}
+        self._updates = TopicUpdates()
+        self._shared = SharedPartitions(broker, lag_rules, self._partition, self._tell, self._bring_again)
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._partitions.values():
@@ -147,7 +123,8 @@ class Replicas:
                     wanted[config.storage][at] = (topic.id, config)
         for name, engine in self._engines.items():
             await engine.open(wanted[name])
-        self._image = self._newest = image
+        self._image = image
+        self._shared.image_changed(image)
         for topic in image.topics.values():
             await self._adopt(topic)
             self._topics[topic.name] = topic
@@ -157,7 +134,7 @@ class Replicas:
 
         Not before: what the metadata said of a former self does not hold for this one.
         """
-        self._take(self._begin)
+        self._updates.apply(self._begin)
         await self.applied()
 
     def find(self, topic: str, index: int) -> Partition:
@@ -189,60 +166,45 @@ class Replicas:
 
         But a leader of which the image says that it is none any more stops at once, however much there is to be done.
         """
-        self._newest = new
+        self._shared.image_changed(new)
         self._depose(old, new)
-        self._take(lambda: self._apply(new))
+        self._updates.apply(partial(self._apply, new))
 
     @property
     def is_settled(self) -> bool:
         """Whether every image so far has been applied."""
-        return self._step is None and not self._work
+        return self._updates.are_done
 
     def has_applied(self, topic: TopicImage) -> bool:
         """Whether all partitions of a topic that are for this broker can be used here."""
         held = self._topics.get(topic.name)
         return held is not None and held.id == topic.id and len(held.partitions) >= len(topic.partitions)
 
+    @property
+    def usable_topics(self) -> Iterable[str]:
+        """The topics here; one that is still being made, or that goes, is none of them."""
+        return self._topics
+
     async def applied(self, names: Iterable[str] | None = None) -> None:
         """Returns when every image so far has been applied, as far as it is about these topics; by default, all."""
-        taken = self._taken
-        while self._done < taken and self._step is not None:
-            await asyncio.shield(self._step)
-        work = self._work.values() if names is None else filter(None, map(self._work.get, names))
-        for last in [each.last for each in work]:
-            if last is not None:
-                await asyncio.wait([last])
+        await self._updates.wait(names)
+
+    async def late(self, names: Iterable[str], deadline: float) -> set[str]:
+        """Waits for the same, until a time of the event loop; gives the topics that are not applied by then."""
+        return await self._updates.wait(names, deadline)
 
     async def close(self) -> None:
-        self._is_closing = True
-        for timer in self._again.values():
-            timer.cancel()
+        self._shared.close()
         while not self.is_settled:
             await self.applied()
         for partition in self:
             partition.go()
+        securing = [partition for partition in self if partition.is_securing]
         self._partitions.clear()
         for engine in self._engines.values():
             await engine.close()
-
-    def _take(self, step: Callable[[], Awaitable[None]]) -> None:
-        self._next.append(step)
-        self._taken += 1
-        if self._step is None:
-            self._step = asyncio.get_running_loop().create_task(self._catch_up(), name="apply metadata")
-
-    async def _catch_up(self) -> None:
-        try:
-            while self._next:
-                step = self._next.popleft()
-                try:
-                    await step()
-                except Exception:
-                    # The next image is applied all the same, and whoever waits for this one goes on.
-                    logger.exception("could not apply metadata")
-                self._done += 1
-        finally:
-            self._step = None
+        for partition in securing:
+            await partition.close()
 
     async def _begin(self) -> None:
         self._has_begun = True
@@ -262,21 +224,22 @@ class Replicas:
 
     def _bring(self, name: str, topic: TopicImage | None, image: MetadataImage) -> None:
         """Has a topic brought to what an image says: at once if that is quickly done, else by a task of its own."""
-        work = self._work.get(name)
-        if work is None and topic is not None and self._is_quick(topic):
+        if topic is not None and not self._updates.has(name) and self._is_quick(topic):
             held = self._partitions.get(name, {})
             config = self._effective(topic, image)
             for partition in topic.partitions:
                 self._settle(held.get(partition.index), partition, config, image)
             self._topics[name] = topic
             return
-        if work is None:
-            work = self._work[name] = _TopicWork()
-            task = asyncio.get_running_loop().create_task(self._work_on(name, work), name=f"apply metadata of {name}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        work.last = asyncio.get_running_loop().create_future()
-        work.steps.append((topic, image, work.last))
+        self._updates.update(name, partial(self._update, name, topic, image))
+
+    def _bring_again(self, name: str) -> bool:
+        """Has a topic brought to the latest image once more; False if it is gone."""
+        assert self._image is not None
+        topic = self._image.topics.get(name)
+        if topic is not None:
+            self._bring(name, topic, self._image)
+        return topic is not None
 
     def _is_quick(self, topic: TopicImage) -> bool:
         """Whether no log has to be made or removed, and there are few partitions."""
@@ -293,23 +256,7 @@ class Replicas:
 
     def _led_epochs(self, topic: TopicImage) -> dict[int, int]:
         """The partitions in shared storage that this broker leads, and in which epoch."""
-        if not self._has_begun:
-            return {}
-        return {each.index: each.leader_epoch for each in topic.partitions if each.leader == self._broker}
-
-    async def _work_on(self, name: str, work: _TopicWork) -> None:
-        try:
-            while work.steps:
-                topic, image, done = work.steps.popleft()
-                try:
-                    await self._update(name, topic, image)
-                except Exception:
-                    # The next image of the topic is applied all the same, and whoever waits for this one goes on.
-                    logger.exception("could not apply the metadata of a topic", extra=fields(topic=name))
-                finally:
-                    done.set_result(None)
-        finally:
-            del self._work[name]
+        return self._shared.led_epochs(topic) if self._has_begun else {}
 
     async def _update(self, name: str, topic: TopicImage | None, image: MetadataImage) -> None:
         before = self._topics.get(name)
@@ -342,83 +289,13 @@ class Replicas:
         engine = self._engines.get(config.storage)
         led = {} if engine is None else self._led_epochs(topic)
         await self._let_go([held.pop(index) for index in list(held) if index >= len(topic.partitions)])
-        moved = [
-            index
-            for index, partition in held.items()
-            if partition.leader_epoch != led.get(index)
-            or (partition.log.is_read_only and engine is not None and engine.takes_writes(_database(topic, index)))
-        ]
-        await self._let_go([held.pop(index) for index in moved], is_kept=True)
-        missing = [topic.partitions[index] for index in led if index not in held]
-        random.shuffle(missing)  # or a few that always fail could keep the others from their turn
-        failed: list[tuple[TopicPartition, Exception]] = []
+        await self._let_go([held.pop(index) for index in not_led(held, led, topic, engine)], is_kept=True)
         if engine is not None:
-            await asyncio.gather(*(self._take_over(topic, each, image, engine, config, failed) for each in missing))
-        if failed:
-            at, error = failed[0]
-            logger.warning(
-                "cannot take over partitions in shared storage, retrying",
-                extra=fields(log=str(at), epoch=led[at.partition], reason=str(error), partitions=len(failed)),
-                exc_info=None if isinstance(error, PenstockError | OSError) else error,
-            )
+            await self._shared.take_over(topic, led.keys() - held.keys(), held, image, engine, config)
         async for partition in yielding(topic.partitions):
             self._settle(held.get(partition.index), partition, config, image)
         self._topics[name] = topic
-        if held.keys() == led.keys() and not any(partition.log.is_read_only for partition in held.values()):
-            self._tries.pop(name, None)
-        else:
-            self._try_again_later(name)
-
-    async def _take_over(
-        self,
-        topic: TopicImage,
-        image: PartitionImage,
-        of: MetadataImage,
-        engine: Engine,
-        config: TopicConfig,
-        failed: list[tuple[TopicPartition, Exception]],
-    ) -> None:
-        """Opens a log in shared storage and leads its partition; or notes why not."""
-        at = TopicPartition(topic.name, image.index)
-        log, error = await self._take_overs.take_over(engine, topic, image, config)
-        if error is not None:
-            failed.append((at, error))
-        if log is None:
-            return
-        if not self._still_leads(topic, image):
-            await release(engine, at)
-            return
-        partition = self._partition(log, engine, is_internal=topic.is_internal)
-        partition.lead(self._broker, image, of.alive, self._lag_rules)
-        self._partitions[topic.name][image.index] = partition
-        self._tell(partition)
-
-    def _still_leads(self, topic: TopicImage, image: PartitionImage) -> bool:
-        """Whether this broker leads a partition in an epoch, by the last image: that may not have been applied yet."""
-        assert self._newest is not None
-        newest = self._newest.topics.get(topic.name)
-        if newest is None or newest.id != topic.id or image.index >= len(newest.partitions):
-            return False
-        found = newest.partitions[image.index]
-        return (found.leader, found.leader_epoch) == (self._broker, image.leader_epoch)
-
-    def _try_again_later(self, name: str) -> None:
-        """Has the latest image of a topic applied once more, after a while."""
-        if name in self._again or self._is_closing:
-            return
-        tries = self._tries[name] = self._tries.get(name, 0) + 1
-        wait_s = min(_FIRST_TRY_AGAIN_S * 2 ** min(tries - 1, 10), _LAST_TRY_AGAIN_S)
-
-        def again() -> None:
-            del self._again[name]
-            assert self._image is not None
-            topic = self._image.topics.get(name)
-            if topic is None:
-                self._tries.pop(name, None)
-            else:
-                self._bring(name, topic, self._image)
-
-        self._again[name] = asyncio.get_running_loop().call_later(wait_s, again)
+        self._shared.done(name, held, led)
 
     async def _create(self, at: TopicPartition, topic_id: TopicId, config: TopicConfig) -> None:
         try:
@@ -432,12 +309,15 @@ class Replicas:
         If `is_kept`, the logs are in shared storage and stay there.
         """
         logs: dict[Engine, list[TopicPartition]] = {engine: [] for engine in self._engines.values()}
+        securing: list[Partition] = []
         async for _ in yielding(range(len(partitions))):
             partition = partitions.pop()
             at = partition.topic_partition
             partition.go()
             self._tell(partition)
             await self._delayed_records.gone(partition)
+            if partition.is_securing:
+                securing.append(partition)
             for engine, found in logs.items():
                 found += (each for each in (at, companion_of(at)) if each in engine.logs)
         for engine, found in logs.items():
@@ -448,6 +328,8 @@ class Replicas:
             except (OSError, StorageError) as error:
                 what = "could not release logs" if is_kept else "could not delete logs"
                 logger.error(what, extra=fields(first=str(found[0]), error=str(error)))
+        for partition in securing:
+            await partition.close()
 
     def _depose(self, old: MetadataImage, new: MetadataImage) -> None:
         for name, held in self._partitions.items():
@@ -499,9 +381,9 @@ class Replicas:
             for engine, logs in engines:
                 log = logs.get(at)
                 if log is not None:
-                    partitions[image.index] = self._partition(log, engine, is_internal=topic.is_internal)
+                    partitions[image.index] = self._partition(log, engine, topic)
 
-    def _partition(self, log: Log, engine: Engine, *, is_internal: bool) -> Partition:
+    def _partition(self, log: Log, engine: Engine, topic: TopicImage) -> Partition:
         at = companion_of(log.topic_partition)
 
         async def make() -> Log:
@@ -514,7 +396,7 @@ class Replicas:
                     raise
             return companion
 
-        delayed_records = NO_DELAYS if is_internal else self._delayed_records
+        delayed_records = NO_DELAYS if topic.is_internal else self._delayed_records
         pair = CompanionPair(log, engine.logs.get(at), make)
         partition = Partition(log, self._lease, pair, delayed_records, is_shared=engine.is_shared)
         return partition
@@ -534,7 +416,7 @@ class Replicas:
         if known.is_shared:
             return ApiError(Code.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is not led here, or not yet")
         if self._broker not in known.partitions[index].replicas or self._topics.get(topic) is not known:
-            # Or its log is being made: whoever asks again finds it.
+            # Or its log is being made: a client that retries finds it.
             return ApiError(Code.NOT_LEADER_OR_FOLLOWER)
         return ApiError(Code.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline; the broker's log says why")
 
@@ -546,7 +428,3 @@ class Replicas:
             return False
         applied = self._topics.get(topic.name)
         return applied is None or applied.id != topic.id or index >= len(applied.partitions)
-
-
-def _database(topic: TopicImage, index: int) -> str:
-    return topic.partitions[index].database

@@ -1,11 +1,11 @@
 """An internal topic as states, one a partition: made on demand, rebuilt by replay, changed one event after the other.
 
-The shell that coordinators share. A shard's machine is theirs; who may touch it when, and what happens to work that has
-begun when a client goes or the broker stops, is decided here:
-- Whoever changes a shard has its turn, from before it looks until its records are appended and taken in.
-- What has begun is carried out, even if the client that asked for it has gone: log and state must not part.
-- Nobody is answered from the state of a shard that another broker may have changed since: see "Answers of a leader" in
-  `docs/internals/cluster.md`.
+The shell that coordinators share. A shard's machine is theirs. This module decides which task may touch it when, and
+what happens to work that has begun when a client goes or the broker stops:
+- Changes of a shard take turns, each from before it reads the state until its records are appended and taken in.
+- A change that has begun is carried out, even if its client has gone: log and state must not differ.
+- No request is answered from the state of a shard that another broker may have changed since: see "Answers of a leader"
+  in `docs/internals/cluster.md`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,18 @@ logger = logging.getLogger(__name__)
 S = TypeVar("S")
 T = TypeVar("T")
 
+STATE_TOPIC_SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(100 << 20),
+    "max.message.bytes": str(16 << 20),
+    "compression.type": "producer",
+}
+"""Of an internal topic whose partitions are shards."""
 _LOAD_AGAIN_S, _LOAD_AGAIN_AT_MOST_S = 1.0, 30.0
 _NAMES_SHOWN = 100
 _CLOSE_S = 5.0
 _LOAD_WAIT_S = 5.0
-"""How long somebody who needs a shard waits for it to be loaded before he is told to come again."""
+"""How long a request waits for its shard to be loaded before the broker tells the client to retry."""
 
 
 class LoadedShard(Generic[S]):
@@ -53,6 +60,8 @@ class LoadedShard(Generic[S]):
         self.turn = asyncio.Lock()
         self.is_loaded = False
         self.is_gone = False
+        self.is_asked_for = False
+        """About something in it, by its name: it is going to be written to."""
         self.loading: asyncio.Task[None] | None = None
 
 
@@ -71,7 +80,7 @@ class Shards(Generic[S]):
         adopted: Callable[[], None],
         repair: DamageRepair,
     ) -> None:
-        """`load` replays a shard, in its turn; `lost` is told of one that another broker leads by now; `adopted` is
+        """`load` replays a shard, in its turn; `lost` is called with one that another broker leads by now; `adopted` is
         called once, when the first shard is there.
         """
         self._topic = topic
@@ -111,8 +120,8 @@ class Shards(Generic[S]):
     async def close(self) -> None:
         """Lets changes that have begun finish for a while.
 
-        They may wait for followers that are away. A change that is in the log by then is applied by whoever loads the
-        shard next.
+        They may wait for followers that are away. A change that is in the log by then is applied by the broker that
+        loads the shard next.
         """
         self.release()
         if not self._tasks:
@@ -169,6 +178,9 @@ class Shards(Generic[S]):
             await shard.log.partition.confirm_leads()
         except ApiError as error:
             raise ApiError(Code.NOT_COORDINATOR, str(error)) from error
+        if not shard.is_asked_for:
+            shard.is_asked_for = True
+            self.spawn(_make_files(shard), f"make files of {shard.log.partition.topic_partition}")
         return shard
 
     def at(self, index: int) -> LoadedShard[S]:
@@ -208,7 +220,7 @@ class Shards(Generic[S]):
         work: Callable[[LoadedShard[S]], Awaitable[None]],
         name: str,
     ) -> None:
-        """Looks after the shards from now on; `is_wanted` is asked without the turn, so that a shard that is busy
+        """Looks after the shards from now on; it calls `is_wanted` without the turn, so that a shard that is busy
         writing does not hold up the others.
         """
 
@@ -231,7 +243,7 @@ class Shards(Generic[S]):
             except ApiError:
                 return  # said where it happened; the next look tries again
             except Exception:
-                # Without this loop nothing would ever end: one shard's trouble must not be everybody's.
+                # Without this loop nothing would ever end: trouble of one shard must not stop it for all.
                 logger.exception("background work of a shard failed", extra=fields(topic=self._topic.name))
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
@@ -293,7 +305,7 @@ class Shards(Generic[S]):
                     await self._load(shard)
                     return
                 except Exception as error:
-                    # Without this nobody would look at the shard again, and nobody would know why.
+                    # Without this the shard would stay unloaded, without a line in the log that says why.
                     logger.error(
                         "could not load a shard of an internal topic: its groups or transactions are not served",
                         extra=fields(
@@ -328,5 +340,13 @@ class Shards(Generic[S]):
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, PenstockError):
-            # The others were said where they happened, and whoever waits for the task gets them.
+            # The others were logged where they happened, and the caller that waits for the task gets them.
             logger.error("a change of a shard failed", exc_info=error)
+
+
+async def _make_files(shard: LoadedShard[Any]) -> None:
+    """Files are made at the first write, and that takes several syncs: they are made while clients still get to know
+    each other.
+    """
+    with suppress(PenstockError, OSError):  # the first write raises it again
+        await shard.log.partition.log.prepare_write()

@@ -1,7 +1,7 @@
 """A partition of an internal topic as the log of a state: read from its start at load, written at every change.
 
-A part that cannot be read is taken from another replica. If none has it, the reader is told what is lost, and reads on
-behind it.
+The log takes a part that it cannot read from another replica. If none has it, the reader learns what is lost, and reads
+on behind it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 from penstock.clock import Clock
 from penstock.errors import ApiError, Code, ProtocolError
 from penstock.protocol.messages.transaction_records import COMMIT, CONTROL_RECORD_KEY
-from penstock.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, read_header
-from penstock.records.records import Record, build_batch, records_block, walk
+from penstock.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, batch_of, read_header
+from penstock.records.records import EncodedRecords, Record, build_batch, records_block, walk
 from penstock.replication.damage_repair import DamageRepair
 from penstock.replication.lost_records import LostRange, lost
 from penstock.replication.partition import ALL_IN_SYNC, Partition
@@ -24,8 +24,8 @@ from penstock.storage.contract import DamagedRange
 _READ_BYTES = 1 << 20
 _COPY_S = 30.0
 _COPY_AGAIN_S = 0.2
-"""For how long other replicas are asked for what is damaged: when a cluster starts they may not be there yet, or know
-less than they have.
+"""How long to ask other replicas for damaged records: when a cluster starts they may not be up yet, or not know yet all
+that they have.
 """
 
 
@@ -112,20 +112,31 @@ class StateLog:
             await asyncio.sleep(_COPY_AGAIN_S)
         raise another_leads()
 
-    async def append(self, records: Sequence[StateRecord], transaction: GuardedTransaction | None = None) -> None:
+    async def append(
+        self, records: Sequence[StateRecord] | EncodedRecords, transaction: GuardedTransaction | None = None
+    ) -> None:
         """Appends all records as one batch: after a crash all of them are there or none."""
-        now_ms = self._clock.now_ms()
-        written = [Record(key, value, (), now_ms) for key, value in records]
-        if transaction is None:
-            appended = await self.partition.append(memoryview(build_batch(written)), ALL_IN_SYNC, is_own=True)
-            await self.partition.acknowledged(appended.last_offset, self.partition.term)
-            return
-        producer_id, producer_epoch, guard = transaction
-        batch = build_batch(
-            written, producer_id=producer_id, producer_epoch=producer_epoch, attributes=TRANSACTIONAL_BIT
-        )
+        batch = self._batch(records, transaction)
+        guard = None if transaction is None else transaction.guard
         appended = await self.partition.append(memoryview(batch), ALL_IN_SYNC, guard=guard, is_own=True)
         await self.partition.acknowledged(appended.last_offset, self.partition.term)
+
+    def _batch(
+        self, records: Sequence[StateRecord] | EncodedRecords, transaction: GuardedTransaction | None
+    ) -> bytearray:
+        now_ms = self._clock.now_ms()
+        if isinstance(records, EncodedRecords):
+            assert transaction is None
+            return batch_of(b"".join(records.parts), records.record_count, now_ms)
+        written = [Record(key, value, (), now_ms) for key, value in records]
+        if transaction is None:
+            return build_batch(written)
+        return build_batch(
+            written,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            attributes=TRANSACTIONAL_BIT,
+        )
 
 
 def _batches(data: bytes, from_offset: int) -> Iterator[StateBatch | LostRange]:

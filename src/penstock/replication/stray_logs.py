@@ -1,7 +1,7 @@
-"""Logs that were set aside at the start, and go when the metadata says that they are nobody's here.
+"""Logs that were set aside at the start, and are removed when the metadata says that they do not belong here.
 
 A broker that was away finds out only when it comes back that topics were deleted, or that its replicas were placed
-elsewhere. What is left of them takes up room that nobody asks for any more. Rules:
+elsewhere. What is left of them takes up room for nothing. Rules:
 
 - Only for a broker whose data folder belongs to the cluster that the metadata is of: one tree that was lost or changed
   by mistake must not take the records with it.
@@ -43,7 +43,7 @@ def is_gone(image: MetadataImage, broker: BrokerId, stray: StrayLog) -> bool:
     return topic is None or index >= len(topic.partitions) or broker not in topic.partitions[index].replicas
 
 
-def is_nobodys(image: MetadataImage, stray: StrayLog) -> bool:
+def is_orphan(image: MetadataImage, stray: StrayLog) -> bool:
     """Whether no broker would open this log in shared storage."""
     topic, index = image.topic_by_id(stray.topic_id), stray.topic_partition.partition
     if topic is None:
@@ -74,7 +74,7 @@ class StrayRemoval:
             await self._waiting
 
     async def look(self) -> None:
-        """Removes what is nobody's here by now."""
+        """Removes the logs that do not belong here."""
         try:
             strays = await self._engine.find_strays()
         except OSError as error:
@@ -115,7 +115,7 @@ class SharedStrayRemoval:
         self._is_controller = is_controller
         self._keep_s = max(keep_ms / 1000, _LEAST_LOOK_S)
         self._gone: frozenset[StrayLog] = frozenset()
-        """Logs that were nobody's at the last look."""
+        """Logs that no broker would open at the last look."""
         self._stop = asyncio.Event()
         self._waiting: asyncio.Task[None] | None = None
 
@@ -131,7 +131,7 @@ class SharedStrayRemoval:
             await asyncio.wait({self._waiting})
 
     async def look(self) -> None:
-        """Removes what was nobody's at the last look, and is nobody's now."""
+        """Removes logs that no broker would open at the last look, nor now."""
         if not self._is_controller():
             self._gone = frozenset()
             return
@@ -141,7 +141,7 @@ class SharedStrayRemoval:
         except (OSError, StorageError, CoordinationError) as error:
             logger.warning("could not look for stray logs in shared storage", extra=fields(error=str(error)))
             return
-        left = [stray for stray in strays if is_nobodys(image, stray)]
+        left = [stray for stray in strays if is_orphan(image, stray)]
         before, self._gone = self._gone, frozenset(left)
         for stray in left:
             if self._stop.is_set():

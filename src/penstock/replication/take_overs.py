@@ -73,7 +73,10 @@ class TakeOvers:
         try:
             return await engine.open_read_only(at, topic.id, config, partition.database)
         except StorageError as error:
-            logger.warning("a log cannot be read either", extra=fields(log=str(at), reason=str(error)))
+            logger.warning(
+                "cannot open a log to read it while its database takes no writes",
+                extra=fields(log=str(at), reason=str(error)),
+            )
             return None
 
 

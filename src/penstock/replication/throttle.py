@@ -1,4 +1,5 @@
-"""How fast new replicas are copied: a bucket that fills with time, and is drawn from before records are asked for.
+"""How fast new replicas are copied: a bucket that fills with time, from which a fetcher draws before it requests
+records.
 
 Pure: the time comes in. What an answer held is known only afterwards, so what was drawn is settled then; a batch that
 is larger than what was drawn leaves a debt, which time pays.
@@ -10,7 +11,7 @@ from collections.abc import Callable, Collection
 from math import inf
 
 FULL_S = 0.25
-"""A bucket holds what comes in that time: who has saved nothing up does not crowd others out of a line later."""
+"""A bucket holds what comes in that time: a fetcher cannot save up more and crowd others out of a line later."""
 
 
 class Throttle:
@@ -24,7 +25,7 @@ class Throttle:
         self._filled_s = 0.0
 
     def room(self, wanted: int, now_s: float) -> int:
-        """How many of the wanted bytes may be asked for now; 0 if it is better to wait for more."""
+        """How many of the wanted bytes may be requested now; 0 if it is better to wait for more."""
         level, least = self._fill(now_s), self._least(wanted)
         return int(min(level, wanted)) if level >= least else 0
 

@@ -1,5 +1,5 @@
-"""Who waits for a partition: fetches that are told when there is more, appends until everybody in sync has them, and
-answers until it is certain that this broker leads.
+"""Requests that wait for a partition: fetches until there is more to read, appends until all in-sync replicas have
+them, and answers until it is certain that this broker leads.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import Protocol
 from penstock.errors import ApiError, Code
 
 PLENTY = 1 << 62
-"""More bytes than anybody waits for."""
+"""More bytes than any fetch waits for."""
+
+_FEW = 64
+"""So many appends that are no longer waited for may be kept."""
 
 _numbers = count()
 
 
 class Waiter(Protocol):
-    """Somebody who is told when a partition has more to read, or is gone."""
+    """A fetch that hears when a partition has more to read, or is gone."""
 
     def grew(self, appended_bytes: int) -> None: ...
 
@@ -67,12 +70,19 @@ class Unacknowledged:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        """By offset, a heap."""
+        """By offset, a heap; some may be waited for no more."""
+        self._sweep_at = _FEW
+        """With so many in the heap, those that are waited for no more are taken out."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     async def wait(self, offset: int, within_ms: int | None = None) -> None:
         """ApiError if the role ends first, or the time."""
         loop = asyncio.get_running_loop()
         passed: asyncio.Future[None] = loop.create_future()
+        if len(self._waiting) >= self._sweep_at:
+            self._sweep()
         heapq.heappush(self._waiting, (offset, next(_numbers), passed))
         if within_ms is None:
             await passed
@@ -89,6 +99,12 @@ class Unacknowledged:
             passed = heapq.heappop(waiting)[2]
             if not passed.done():
                 passed.set_result(None)
+
+    def _sweep(self) -> None:
+        """While the high watermark stands still, requests time out and come again: only those that wait are kept."""
+        self._waiting = [each for each in self._waiting if not each[2].done()]
+        heapq.heapify(self._waiting)
+        self._sweep_at = 2 * len(self._waiting) + _FEW
 
     def give_up(self) -> None:
         """The role in which they were appended has ended."""
@@ -132,7 +148,7 @@ class Confirmations:
                     confirmed.set_result(None)
 
     def give_up(self) -> None:
-        """The role in which they were asked for has ended."""
+        """The role in which they began to wait has ended."""
         waiting, self._waiting = self._waiting, {}
         for confirmed in waiting:
             _refuse(confirmed)
@@ -150,7 +166,7 @@ def _give_up(passed: asyncio.Future[None]) -> None:
 
 
 def not_confirmed() -> ApiError:
-    """What somebody is told whose batch was appended by a leader that leads no more: its successor may have it or not.
+    """The answer for a batch that was appended by a leader that leads no more: its successor may have it or not.
 
     Not NOT_LEADER_OR_FOLLOWER: librdkafka takes that for "not written" and, after an abort, uses the sequence numbers
     for other records.

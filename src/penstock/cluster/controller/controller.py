@@ -31,6 +31,7 @@ from penstock.cluster.membership import Membership
 from penstock.cluster.metadata import BrokerInfo, MetadataImage
 from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.cluster.metadata_draft import MetadataDraft
+from penstock.cluster.metadata_store import is_large, spare_the_loop
 from penstock.config.cluster import ClusterSettings
 from penstock.errors import ConflictError, CoordinationError
 from penstock.ids import BrokerId
@@ -238,7 +239,13 @@ class Controller:
         """Does what is due; whether something will be, by the clock alone."""
         if self._epoch is None:
             return False
-        image = self._metadata.image
+        epoch, image = self._epoch, self._metadata.image
+        is_long = is_large(image)
+        is_even = await spare_the_loop(
+            lambda: maintenance.even_out(MetadataDraft(image), min(1, self._limits.moves)) == 0, is_long=is_long
+        )
+        if self._epoch != epoch:
+            return True
         now_ms = self._clock.monotonic_ms()
         wall_ms = self._clock.now_ms()
         away = [broker for broker in image.brokers.values() if not broker.is_alive]
@@ -249,7 +256,7 @@ class Controller:
             for broker in away
         }
         gone = {id for (id, _), ms in self._away_since_ms.items() if now_ms - ms >= self._settings.heal_after_ms}
-        if maintenance.even_out(MetadataDraft(image), min(1, self._limits.moves)) == 0:
+        if is_even:
             self._uneven_since_ms = None
         elif self._uneven_since_ms is None:
             self._uneven_since_ms = now_ms
@@ -261,7 +268,7 @@ class Controller:
             maintenance.tidy(draft, gone, self._limits, self._metadata.is_unclean(draft), may_even=may_even)
 
         probe = MetadataDraft(image)
-        decide(probe)
+        await spare_the_loop(lambda: decide(probe), is_long=is_long)
         if probe.is_touched:
             await self._change(decide)
         return len(gone) < len(away) or (since_ms is not None and not may_even)

@@ -42,7 +42,7 @@ class MaintenanceLimits:
 
 
 def bury_missing(draft: MetadataDraft, missing: Collection[BrokerId], is_unclean: IsUnclean) -> list[BrokerId]:
-    """Those who are said to be alive and have no lease are not; the commit expects that they have none."""
+    """Marks brokers without a lease as dead; the commit expects that they still have none."""
     dead = sorted(draft.alive.intersection(missing))
     for broker in dead:
         # First all of them: none of them may be elected for what another one led.
@@ -55,7 +55,7 @@ def bury_missing(draft: MetadataDraft, missing: Collection[BrokerId], is_unclean
 
 
 def note_absences(draft: MetadataDraft, now_ms: int) -> None:
-    """Writes down who is gone since when, for those who are controller after this one."""
+    """Records since when each broker has been away, for the controllers after this one."""
     for broker in list(draft.brokers.values()):
         if not broker.is_alive and broker.away_since_ms is None:
             draft.put_broker(replace(broker, away_since_ms=now_ms))
@@ -100,7 +100,7 @@ def even_out(draft: MetadataDraft, room: int) -> int:
 
 
 def _settle(draft: MetadataDraft, is_unclean: IsUnclean) -> None:
-    """Who can lead leads, and moves that are done are finished."""
+    """Elects leaders where a replica can lead, and completes moves that are done."""
     alive = draft.alive
 
     def settled(topic: TopicImage, partition: PartitionImage) -> PartitionImage:

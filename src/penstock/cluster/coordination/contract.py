@@ -113,7 +113,7 @@ class Coordination(Protocol):
         ...
 
     def watch(self, prefix: str, callback: WatchCallback) -> Unsubscribe:
-        """Call back, on the event loop, with the changed paths at or below `prefix` after each commit by anybody.
+        """Call back, on the event loop, with the changed paths at or below `prefix` after each commit by any process.
 
         With `[prefix]` itself when it cannot be said what has changed: read everything below it again.
         """

@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from penstock.background_loop import shielded
 from penstock.cluster.coordination.commit_history import CLOCK, CommitHistory, changed_paths
@@ -72,7 +72,7 @@ class EmbeddedCoordination:
         self._closed = False
 
     @classmethod
-    async def open(cls, path: Path, busy_timeout_ms: int = 5_000) -> EmbeddedCoordination:
+    async def open(cls, path: Path, busy_timeout_ms: int = 5_000) -> Self:
         """Open the file, or create it; refuses a file that is damaged or not ours.
 
         `busy_timeout_ms` is how long to wait for another program (a backup, say) that has locked the file.
@@ -156,8 +156,8 @@ class EmbeddedCoordination:
             raise CoordinationError(f"the coordination file {self._path} is closed")
         future = asyncio.get_running_loop().run_in_executor(self._worker, self._guarded, call)
 
-        # A commit goes on in its thread when the caller is cancelled, so its watchers are told from the
-        # future, not from the caller. Added before the shield's own callback: they hear first.
+        # A commit goes on in its thread when the caller is cancelled, so the future tells its watchers, not the caller.
+        # Added before the shield's own callback: watchers hear first.
         def settled(done: asyncio.Future[T]) -> None:
             if not done.cancelled() and done.exception() is None and tell is not None:
                 tell(done.result())

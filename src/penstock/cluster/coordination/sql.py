@@ -264,6 +264,8 @@ class SqlCoordination:
         self._session.note_clock(look.now_us, asked_ms)
         if look.history is not None:
             self._advance(look.clock, look.history)
+        if look.has_overlong:
+            await self._shorten_sessions()
         # Of its own session this one hears when it renews it.
         others = tuple(session for session in look.expired if session != self._session.id)
         self._expired = others if self._session.may_end_others else ()
@@ -283,6 +285,13 @@ class SqlCoordination:
             except BaseException:
                 self._are_children_due = True
                 raise
+
+    async def _shorten_sessions(self) -> None:
+        if await self._database.run(self._tree.shorten_sessions, timeout_ms=self._timeout_ms):
+            log.warning(
+                "the clock of the database was set back, letting sessions end by the new time",
+                extra=fields(database=str(self._database.address)),
+            )
 
     async def _tell_children(self) -> None:
         watched = {path for path, _ in self._children_watchers.entries()}

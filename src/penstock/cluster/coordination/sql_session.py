@@ -5,8 +5,9 @@ its own clock. This process counts from the moment before it *sent* the renewal,
 quarters of the time: the rest is for clocks that go at different speeds.
 
 **When others may be taken for gone.** After the database was away, or its clock was set ahead, all sessions may be over
-by that clock, although everybody lives. Who finds that out gives the others a session's time to renew theirs before it
-ends any.
+by that clock, although every process is alive. A process that notices this gives the others a session's time to renew
+theirs before it ends any session. When the clock was set back, sessions of dead processes would end too late:
+`SqlTree.shorten_sessions`.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class SqlSession:
         self._is_reached = is_reached
 
     def note_clock(self, now_us: int, asked_ms: float) -> None:
-        """The clock of the database, which was asked for at a moment of ours, and answered now."""
+        """Takes the time of the database's clock: the request left at `asked_ms`, and the answer is here now."""
         answered_ms = self._clock.monotonic_ms()
         if now_us / 1000 - answered_ms > self._ahead_ms + self._timeout_ms * JUMP_SHARE:
             log.warning("the clock of the database was set ahead", extra=fields(database=str(self._database.address)))

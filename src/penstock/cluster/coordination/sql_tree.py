@@ -2,13 +2,16 @@
 
     penstock_clock      one row a tree: its version, the last commits, and how often leases have vanished
     penstock_node       one row a node; `session` is set for a leased one
-    penstock_session    one row a session, with the time at which it ends by the clock of the database
+    penstock_session    one row a session, with the time at which it ends by the clock of the database, and how long it
+                        lasts
 
 Rules:
 
 - Whatever changes nodes locks the clock's row first, so that commits have one order and see each other's nodes.
-- A session is alive as long as its row is there. A row whose time is over may be removed by anybody, together with
-  its leases, and until then it can still be renewed.
+- A session is alive as long as its row is there. Any process may remove a row whose time is over, together with its
+  leases; until then its owner can still renew it.
+- No session ends later than it lasts. If one seems to, its owner renewed it before the clock was set back: any process
+  lets it end after its length from now on, which a live owner does not notice at its next renewal.
 - Nodes are found by a hash of their path, because a path may be longer than what can be a key.
 - Several trees share the tables; each has a name, the namespace.
 """
@@ -50,6 +53,8 @@ class Look:
     """How often leases have vanished so far."""
     expired: tuple[str, ...]
     """Sessions whose time is over."""
+    has_overlong: bool
+    """Whether sessions end later than they last: `shorten_sessions`."""
     now_us: int
     """The clock of the database."""
 
@@ -95,27 +100,31 @@ class SqlTree:
     def look(self, connection: Connection, known: int) -> Look:
         now_us = connection.dialect.now_us
         rows = connection.execute(
-            f"SELECT clocks.version, clocks.departures, {now_us}, sessions.id FROM {_CLOCKS} clocks"
-            f" LEFT JOIN {_SESSIONS} sessions ON sessions.namespace = clocks.namespace AND sessions.ends_us < {now_us}"
-            " WHERE clocks.namespace = ?",
+            f"SELECT clocks.version, clocks.departures, {now_us}, sessions.id, sessions.ends_us FROM {_CLOCKS} clocks"
+            f" LEFT JOIN {_SESSIONS} sessions ON sessions.namespace = clocks.namespace"
+            f" AND (sessions.ends_us < {now_us} OR {self._is_overlong(connection)}) WHERE clocks.namespace = ?",
             self._namespace,
         )
         if not rows:
             raise CoordinationError(f"the clock of the coordination tree {self._namespace} is missing")
-        clock, departures, now_us, _ = rows[0]
-        expired = tuple(row[3] for row in rows if row[3] is not None)
+        clock, departures, now_us = rows[0][:3]
+        found = [(session, ends_us) for *_, session, ends_us in rows if session is not None]
+        expired = tuple(session for session, ends_us in found if ends_us <= now_us)
+        has_overlong = len(expired) < len(found)
         if clock == known:
-            return Look(clock, None, departures, expired, now_us)
+            return Look(clock, None, departures, expired, has_overlong, now_us)
         # It may have moved again.
         clock, history = self.read_clock(connection)
-        return Look(clock, history, departures, expired, now_us)
+        return Look(clock, history, departures, expired, has_overlong, now_us)
 
     def begin_session(self, connection: Connection, session: str, lasts_ms: int) -> int:
         """The version of the clock."""
         connection.change(
-            f"INSERT INTO {_SESSIONS} (id, namespace, ends_us) VALUES (?, ?, {connection.dialect.now_us} + ?)",
+            f"INSERT INTO {_SESSIONS} (id, namespace, lasts_us, ends_us)"
+            f" VALUES (?, ?, ?, {connection.dialect.now_us} + ?)",
             session,
             self._namespace,
+            lasts_ms * 1000,
             lasts_ms * 1000,
         )
         return self.read_clock(connection)[0]
@@ -127,6 +136,14 @@ class SqlTree:
         if connection.change(sql, lasts_ms * 1000, session) != 1:
             return None
         return self.read_clock(connection)[0]
+
+    def shorten_sessions(self, connection: Connection) -> int:
+        """Lets sessions that end later than they last end when they would if they were renewed now; how many."""
+        return connection.change(
+            f"UPDATE {_SESSIONS} SET ends_us = {connection.dialect.now_us} + lasts_us"
+            f" WHERE namespace = ? AND {self._is_overlong(connection)}",
+            self._namespace,
+        )
 
     def end_session(self, connection: Connection, session: str) -> None:
         self.read_clock(connection, is_locked=True)
@@ -197,7 +214,7 @@ class SqlTree:
         return counts
 
     def _check_session(self, connection: Connection, own: str) -> None:
-        # Whoever ends sessions has to lock the clock, and that is locked.
+        # A broker that ends sessions has to lock the clock, and this transaction has locked it.
         if not connection.execute(f"SELECT id FROM {_SESSIONS} WHERE id = ?", own):
             raise SessionLostError("the session has ended; nothing was changed")
 
@@ -206,6 +223,10 @@ class SqlTree:
         ended = [session for session in sessions if connection.change(sql, session)]
         if ended:
             self._remove_leases(connection, ended)
+
+    def _is_overlong(self, connection: Connection) -> str:
+        """Twice its length: it may have been renewed between two looks at the clock of one statement."""
+        return f"(lasts_us > 0 AND ends_us > {connection.dialect.now_us} + 2 * lasts_us)"
 
     def _remove_leases(self, connection: Connection, sessions: Sequence[str]) -> None:
         for session in sessions:
@@ -245,7 +266,14 @@ def _create_tables(connection: Connection) -> None:
         connection.execute(statement)
 
 
-COORDINATION = Component("coordination", (_create_tables,))
+def _add_session_lengths(connection: Connection) -> None:
+    """Version 2. Brokers of version 1 leave the length away."""
+    dialect = connection.dialect
+    if not connection.execute(dialect.find_column, _SESSIONS, "lasts_us"):
+        connection.execute(f"ALTER TABLE {_SESSIONS} ADD COLUMN lasts_us {dialect.big_integer} NOT NULL DEFAULT 0")
+
+
+COORDINATION = Component("coordination", (_create_tables, _add_session_lengths))
 """The tables of all trees in a database."""
 
 

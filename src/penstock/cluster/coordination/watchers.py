@@ -1,4 +1,4 @@
-"""Who wants to hear of changes in the coordination tree; the same for every engine.
+"""Subscribers to changes in the coordination tree; the same for every engine.
 
 Callbacks are scheduled, not called: a watcher that raises must not keep the others from hearing, nor the commit from
 coming to its end.
@@ -35,7 +35,7 @@ class Registry(Generic[C]):
 
 
 class PathWatchers:
-    """Those who hear of commits."""
+    """The subscribers to commits."""
 
     def __init__(self) -> None:
         self._registry: Registry[tuple[str, WatchCallback]] = Registry()

@@ -50,7 +50,7 @@ from penstock.cluster.coordination.contract import (
 )
 from penstock.cluster.coordination.lease_renewals import LeaseRenewals
 from penstock.cluster.coordination.watchers import ChildrenWatcher, PathWatchers
-from penstock.cluster.coordination.zookeeper_session import RereadOnChange, WatchFired, ZooKeeperSession
+from penstock.cluster.coordination.zookeeper_session import RereadOnChange, WatchFired, ZooKeeperSession, ZooKeeperTls
 from penstock.errors import ConflictError, CoordinationError
 
 MAX_CHROOT_BYTES = 90
@@ -85,13 +85,19 @@ class ZooKeeperCoordination:
 
     @classmethod
     async def open(
-        cls, servers: str, chroot: str, session_timeout_ms: int, clock: Clock, patience_ms: int = 10_000
+        cls,
+        servers: str,
+        chroot: str,
+        session_timeout_ms: int,
+        clock: Clock,
+        patience_ms: int = 10_000,
+        tls: ZooKeeperTls | None = None,
     ) -> ZooKeeperCoordination:
         """Connect to "host:port,host:port" and make the chroot if it is missing; gives up after `patience_ms`."""
         check_path(chroot)
         if not 1 < len(chroot.encode()) <= MAX_CHROOT_BYTES:
             raise ValueError(f"a chroot is not the root, and has at most {MAX_CHROOT_BYTES} bytes: {chroot!r}")
-        session = ZooKeeperSession(servers, session_timeout_ms, clock)
+        session = ZooKeeperSession(servers, session_timeout_ms, clock, tls)
         tree = cls(session, chroot)
         try:
             await session.start(patience_ms)

@@ -6,7 +6,7 @@ Rules:
   the fields of this class are touched on the event loop only.
 - The connection is *usable* once ZooKeeper has answered a first write on it. A server has then applied all that was
   written before, so no session reads a state older than one that this process has read before.
-- Nothing is sent while the connection is not usable, and what waits for it is told that nothing was sent.
+- The session sends nothing while the connection is not usable, and tells waiting callers that it sent nothing.
 - A request that was sent and not answered has an unknown outcome and is never sent again from here.
 
 **How long the session certainly holds.** A server answers reads from what it has, even one that is cut off from its
@@ -24,7 +24,8 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
@@ -51,18 +52,41 @@ _RETRY_AFTER_S, _RETRY_AFTER_AT_MOST_S = 0.1, 1.0
 _CLOSE_S = 2.0
 
 
+class ZooKeeperTls(NamedTuple):
+    """Files, read again for every connection. The server is checked by name, too."""
+
+    ca_file: Path | None
+    """None for the authorities that the system trusts."""
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    key_password_file: Path | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The options for the client library."""
+        password = None if self.key_password_file is None else self.key_password_file.read_text("utf-8").strip("\r\n")
+        return {
+            "use_ssl": True,
+            "verify_certs": True,
+            "check_hostname": True,
+            "ca": None if self.ca_file is None else str(self.ca_file),
+            "certfile": None if self.certificate_file is None else str(self.certificate_file),
+            "keyfile": None if self.key_file is None else str(self.key_file),
+            "keyfile_password": password,
+        }
+
+
 class ZooKeeperSession:
     """Gets a new session by itself when one is lost; `close` ends it for good."""
 
-    def __init__(self, servers: str, timeout_ms: int, clock: Clock) -> None:
+    def __init__(self, servers: str, timeout_ms: int, clock: Clock, tls: ZooKeeperTls | None = None) -> None:
         self.servers = servers
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._client = _new_client(servers, timeout_ms)
+        self._client = _new_client(servers, timeout_ms, tls)
         self._client.add_listener(lambda state: self.post(self._enter, state))
-        # What the server has granted, which may differ from what was asked for.
+        # What the server has granted, which may differ from what we requested.
         self._timeout_ms = timeout_ms
-        # Counts sessions: what was asked in one says nothing of another.
+        # Counts sessions: an answer in one says nothing of another.
         self._number = 0
         # Counts connections, so that the answer to one is not taken for an answer to the next.
         self._attachment = 0
@@ -333,14 +357,19 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return super().create_connection(*args, **(named | {"timeout": self._connect_s}))
 
 
-def _new_client(servers: str, timeout_ms: int) -> KazooClient:
+def _new_client(servers: str, timeout_ms: int, tls: ZooKeeperTls | None) -> KazooClient:
     # What kazoo says of each attempt to connect is of no use beside what is logged here.
     quiet = logging.getLogger(f"{__name__}.kazoo")
     quiet.setLevel(logging.ERROR)
     retry = KazooRetry(max_tries=-1, delay=_RETRY_AFTER_S, max_delay=_RETRY_AFTER_AT_MOST_S)
     handler = _Handler(timeout_ms / 1000 / 6)
     client = KazooClient(
-        hosts=servers, timeout=timeout_ms / 1000, handler=handler, connection_retry=retry, logger=quiet
+        hosts=servers,
+        timeout=timeout_ms / 1000,
+        handler=handler,
+        connection_retry=retry,
+        logger=quiet,
+        **({} if tls is None else tls.options()),
     )
     client._connection = _Connection(client, client._conn_retry.copy(), logger=quiet)
     return client

@@ -177,7 +177,7 @@ def cancel_moves(draft: MetadataDraft) -> None:
 def begin_moves(draft: MetadataDraft, at_most: int = MOVES_AT_ONCE) -> int:
     """Begins to move partitions off groups that are being drained, so that `at_most` are on their way; how many begin.
 
-    A partition without a leader has nobody to copy it. Those of different leaders go first.
+    A partition without a leader does not move, because the leader copies. Those of different leaders go first.
     """
     if not any(group.is_draining for group in draft.databases.values()):
         return 0
@@ -242,7 +242,7 @@ class PrimaryWatch:
         return PrimaryWatch(frozenset(suspects - {group.primary}))
 
     def successor(self, group: DatabaseGroupInfo, takes_writes: Mapping[int, bool | None]) -> int | None:
-        """The server that somebody has made the primary; None if the primary is well, or it is not clear which."""
+        """The server that an operator has made the primary; None if the primary is well, or it is not clear which."""
         if takes_writes.get(group.primary):
             return None
         writable = [server for server, writes in takes_writes.items() if writes and server != group.primary]

@@ -1,12 +1,12 @@
 """Elections: leaders and in-sync sets after a broker's death or return, or on request.
 
 Pure, on a draft of the next image; nothing here writes to the coordination tree. Rules (`docs/internals/cluster.md`):
-- A leader is alive and in the in-sync set, unless nobody in the set is alive and the topic allows unclean election.
-- Every change of the leader, or of the in-sync set by anybody but the leader, begins a new epoch.
+- A leader is alive and in the in-sync set, unless no broker in the set is alive and the topic allows unclean election.
+- Every change of the leader, or of the in-sync set by any broker but the leader, begins a new epoch.
 - The in-sync set is never empty. Its last members stay in it when they die, because they have what was acknowledged; if
   several die at once all of them stay, and the first that comes back leads. If there is a leader, the set has only
   brokers that are alive, or were when it last changed.
-- None of this is about partitions in shared storage: whoever is alive can lead them (`shared_storage.py`).
+- None of this is about partitions in shared storage: any broker that is alive can lead them (`shared_storage.py`).
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def welcome(
             changed = replace(changed, leader=NO_LEADER)
         if changed.leader == NO_LEADER:
             changed = _elected(changed, alive, is_unclean(topic))
-        # A leader that comes back is not what it was: nobody may go on in the epoch of its former self. And what a
-        # leader knows of a follower that has lost something is not true any more: in a new epoch it knows nothing.
+        # A leader that comes back may have lost records, so it must not continue in its old epoch. And what a leader
+        # knows of a follower that has lost records is no longer true: in a new epoch it knows nothing.
         return _next_epoch(partition, changed, force=partition.leader == who or not has_it)
 
     _each_partition(draft, with_it)
@@ -120,7 +120,7 @@ def with_in_sync(
     """What the leader of an epoch has found out about its followers, or about itself: without it in the set another
     leads from now on. No change if it is no longer the leader.
 
-    Who has died since does not come in: it is buried already, so nobody would take it out again.
+    A broker that has died since does not come in: its death is already dealt with, so nothing would take it out again.
     """
     wanted = {broker for broker in in_sync if broker in alive or broker in partition.in_sync}
     if partition.leader != leader or partition.leader_epoch != epoch:

@@ -69,7 +69,7 @@ class Loads:
         return len({self._racks.get(broker) or broker for broker in brokers})
 
     def next_to(self, beside: Collection[BrokerId], among: Collection[BrokerId]) -> BrokerId:
-        """Who should hold one more replica of a partition that these others hold."""
+        """The broker that should hold one more replica of a partition that these others hold."""
         taken = {rack for broker in beside if (rack := self._racks.get(broker)) is not None}
         placed = self._replicas.total()
 
@@ -173,7 +173,7 @@ STEPS: tuple[Step, ...] = (_spread_racks, _even_replicas, _even_leaders)
 
 
 def _uneven(brokers: Collection[BrokerId], load_of: Callable[[BrokerId], int]) -> list[tuple[BrokerId, BrokerId]]:
-    """Who could give something to whom, those that are furthest apart first."""
+    """Pairs of brokers of which the first could give something to the second, the most uneven pair first."""
     pairs = [
         (load_of(empty) - load_of(full), full, empty)
         for full in brokers

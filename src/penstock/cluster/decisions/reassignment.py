@@ -32,7 +32,7 @@ def reassign(partition: PartitionImage, target: tuple[BrokerId, ...], alive: Col
         adding=adding,
         removing=removing,
         in_sync=in_sync,
-        # Whoever leads is in sync. It goes only if it was a new replica of the move that is replaced.
+        # The leader is in sync. It goes only if it was a new replica of the move that is replaced.
         leader=_leader(partition.leader, in_sync, alive),
     )
     return _next_epoch(partition, moved)

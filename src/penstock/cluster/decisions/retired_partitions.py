@@ -18,7 +18,7 @@ from penstock.config.retired import RETIRED_SETTING, check_tail, parse_retired, 
 from penstock.errors import ApiError, Code, ConfigError
 from penstock.ids import BrokerId, TopicPartition
 
-_NOBODY: Mapping[int, int] = MappingProxyType({})
+_NO_PARTITIONS: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Remains:
 
 
 def successors(topic: TopicImage) -> Mapping[int, int]:
-    """Who takes the place of each retired partition of a topic, gone or not."""
+    """The successor of each retired partition of a topic, gone or not."""
     text = topic.overrides.get(RETIRED_SETTING)
-    return parse_retired(item.strip() for item in text.split(",")) if text else _NOBODY
+    return parse_retired(item.strip() for item in text.split(",")) if text else _NO_PARTITIONS
 
 
 def has_retired(topic: TopicImage) -> bool:
@@ -49,7 +49,7 @@ def is_writable(topic: TopicImage, index: int) -> bool:
 
 
 def successor_of_gone(image: MetadataImage, at: TopicPartition) -> int | None:
-    """Who takes what is still sent to a partition that its topic no longer has."""
+    """The partition that takes messages for a partition that its topic no longer has."""
     topic = image.topics.get(at.topic)
     return None if topic is None or at.partition < len(topic.partitions) else successors(topic).get(at.partition)
 
@@ -84,8 +84,8 @@ def led_partition(topic: TopicImage, index: int) -> PartitionImage | None:
 def together(
     topic: TopicImage, alive: Collection[BrokerId], with_database_key: Collection[BrokerId] = ()
 ) -> TopicImage:
-    """The topic with each retired partition led by whoever leads its successor, where that one has all of it. In shared
-    storage every broker has that reaches its database.
+    """The topic with each retired partition led by the leader of its successor, where that broker has all of it. In
+    shared storage that is every broker that reaches its database.
 
     Its replicas come in the order of the successor's, if they are the same ones: both then prefer the same leader.
     """

@@ -56,6 +56,12 @@ KAFKA_NAMES: Mapping[str, str] = MappingProxyType(
         "limits.fetch_bytes": "fetch.max.bytes",
         "groups.consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
         "groups.consumer_heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
+        "security.protocols": "listener.security.protocol.map",
+        "security.sasl_mechanisms": "sasl.enabled.mechanisms",
+        "security.max_session_ms": "connections.max.reauth.ms",
+        "security.failed_login_delay_ms": "connection.failed.authentication.delay.ms",
+        "security.principal_mapping_rules": "ssl.principal.mapping.rules",
+        "security.super_users": "super.users",
         "log.retention_check_ms": "log.retention.check.interval.ms",
         "log.producer_expiry_ms": "producer.id.expiration.ms",
         "log.compaction_memory_bytes": "log.cleaner.dedupe.buffer.size",
@@ -152,7 +158,7 @@ def effective_config(topic: TopicImage, defaults: Mapping[str, str]) -> TopicCon
 
 
 def _value(setting: Setting, topic: TopicImage, defaults: Mapping[str, str]) -> object:
-    """One setting of a topic, for those who ask it of every topic that there is."""
+    """One setting of a topic, for callers that read it from every topic."""
     return setting.parse(topic.overrides.get(setting.name, defaults.get(setting.name, setting.default)))
 
 
@@ -177,7 +183,7 @@ def alter_topic_settings(
             f"{STORAGE_SETTING} = '{after}': the topic was created in '{before}', which cannot be changed; "
             "create another topic and copy what is in this one",
         )
-    # Only what changes: a topic may have lost replicas, or have been made when less was asked.
+    # Check only what changes: the topic may have lost replicas, or be older than a rule.
     factor = 0 if topic.is_shared else topic.replication_factor
     check_given(dict(overrides.items() - topic.overrides.items()), factor)
     retired_partitions.check_change(topic, overrides)

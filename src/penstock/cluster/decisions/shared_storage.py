@@ -2,9 +2,9 @@
 
 Pure, on a draft of the next image. Rules (`docs/internals/sql.md`):
 - `replicas`, the in-sync set and the leader of a partition change together, and every change begins a new epoch.
-- Whoever leads is alive and reaches the storage. If nobody does, nobody leads; the first that comes leads everything.
+- A leader is alive and reaches the storage. If no broker does, no broker leads; the first that comes leads everything.
 - No broker leads more than one partition more than another. One that is being drained leads none, if others can.
-- A retired partition is led by whoever leads its successor, if that one can.
+- A retired partition is led by the leader of its successor, if that broker can lead it.
 - What is in another database group than the default one is led by a broker that has the key to its password.
 """
 
@@ -32,8 +32,8 @@ def able_to_lead(draft: MetadataDraft, partition: PartitionImage) -> frozenset[B
     return able(draft) & draft.with_database_key if partition.needs_database_key else able(draft)
 
 
-NOBODY_YET = BrokerId(0)
-"""Where a partition is said to be that no broker has led yet: whoever reads the metadata expects a broker there."""
+NO_BROKER_YET = BrokerId(0)
+"""The replica of a partition that no broker has led yet: readers of the metadata expect a broker there."""
 
 
 def place(
@@ -47,7 +47,7 @@ def place(
     if not fit and not needs_leader:
         databases = DatabaseLoads(draft)
         return [
-            PartitionImage(index, NO_LEADER, epoch, (NOBODY_YET,), (), database=databases.take(topic))
+            PartitionImage(index, NO_LEADER, epoch, (NO_BROKER_YET,), (), database=databases.take(topic))
             for index in range(len(topic.partitions), len(topic.partitions) + count)
         ]
     if not fit:
@@ -225,7 +225,7 @@ class _Takers:
 
 
 def _follows_successor(topic: TopicImage, partition: PartitionImage) -> bool:
-    """Whether it is retired, and whoever leads its successor can lead it: the draft puts it there."""
+    """Whether it is retired, and the leader of its successor can lead it: the draft puts it there."""
     successor = retired_partitions.successors(topic).get(partition.index)
     if successor is None:
         return False
@@ -243,5 +243,5 @@ def _counts(draft: MetadataDraft, brokers: Collection[BrokerId]) -> dict[BrokerI
 
 
 def _shared_topics(draft: MetadataDraft) -> Iterator[TopicImage]:
-    """In the order of their names in the draft; whoever goes through them may change the draft."""
+    """In the order of their names in the draft; the caller may change the draft while it goes through them."""
     return iter([topic for topic in draft.topics.values() if topic.is_shared])

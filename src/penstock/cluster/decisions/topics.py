@@ -258,7 +258,7 @@ def _placed_partitions(
     # Before anything is built: a request for two billion partitions must not cost memory.
     _check_limits(draft, request.name, before=0, after=count, rules=rules)
     if topic.is_shared:
-        # Whatever factor was asked for: how many copies there are is the storage's matter.
+        # Ignore the requested factor: the storage decides how many copies there are.
         return tuple(shared_storage.place(draft, topic, count, needs_leader=rules.needs_leader))
     return tuple(_place(draft, 0, count, factor))
 

@@ -37,11 +37,11 @@ def new_view(
     base_name = overrides.get(VIEW_OF_SETTING, "")
     base = draft.topics.get(base_name)
     if not base_name or base is None:
-        raise _refused(VIEW_OF_SETTING, f"there is no topic '{base_name}' to look at")
+        raise _refused(VIEW_OF_SETTING, f"there is no topic '{base_name}' to show records of")
     if base.view_of is not None:
-        raise _refused(VIEW_OF_SETTING, f"{base_name} is a view itself, of {base.view_of}; look at that one")
+        raise _refused(VIEW_OF_SETTING, f"{base_name} is a view itself, of {base.view_of}; make a view of that one")
     if base.is_internal:
-        raise _refused(VIEW_OF_SETTING, f"{base_name} is the brokers' own")
+        raise _refused(VIEW_OF_SETTING, f"{base_name} is an internal topic")
     _check_settings(overrides, base_name)
     if has_assignments:
         raise ApiError(Code.INVALID_REPLICA_ASSIGNMENT, f"A view is where its base is: {base_name} has the replicas.")
@@ -67,7 +67,7 @@ def check_change(topic: TopicImage, overrides: Mapping[str, str]) -> None:
     """Refuses new overrides that make a view of a topic that is none, or anything else of one that is."""
     before, after = topic.view_of, overrides.get(VIEW_OF_SETTING)
     if before != after:
-        raise _refused(VIEW_OF_SETTING, "what a topic looks at is said when it is created, and stays")
+        raise _refused(VIEW_OF_SETTING, "it is set when a view is created, and cannot be changed")
     if before is not None:
         _check_settings(overrides, before)
     elif VIEW_TAGS_SETTING in overrides:
