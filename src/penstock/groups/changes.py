@@ -1,13 +1,14 @@
-"""Which groups and offsets have changed since somebody looked, for those who keep copies of them in a database.
+"""Which groups and offsets have changed since the last look, for the tasks that keep copies of them in a database.
 
-Only that they have: who looks reads what they are by then. So there are never more marks than groups and offsets,
-however much has happened.
+It marks only that they have changed: a task that looks reads their state at that time. So there are never more marks
+than groups and offsets, however much has happened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.groups.commits import CommitShape
 from penstock.groups.offset_changes import OffsetChanges
 from penstock.ids import TopicPartition
 
@@ -60,6 +61,12 @@ class Changes:
         """An offset was committed or removed."""
         self.offsets.mark(group_id, at)
         self.groups.mark_offsets(group_id)
+
+    def mark_commit(self, shape: CommitShape) -> None:
+        """The offsets of these partitions were committed."""
+        for at in shape.places:
+            self.offsets.mark(shape.group_id, at)
+        self.groups.mark_offsets(shape.group_id)
 
     def mark_loaded(self) -> None:
         self.offsets.mark_loaded()

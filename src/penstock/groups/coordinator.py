@@ -1,7 +1,7 @@
 """The group coordinator: the shell around the shards. It passes them events one at a time, appends records and replies.
 
 Rule: an event's records are appended before any of its effects is visible; durable state and replies follow the append.
-If the append fails, everybody who waits for a reply is told to retry.
+If the append fails, the coordinator tells every client that waits for a reply to retry.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from penstock.groups.changes import Changes
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer_joins import ConsumerJoins, Take
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, MemberEpoch, Outcome, Sync, Synced
 from penstock.groups.group_types import Group
 from penstock.groups.initial_offsets import initial_offsets
@@ -37,22 +38,17 @@ from penstock.groups.rules import GroupRules, OffsetRules
 from penstock.groups.shard import Shard
 from penstock.ids import TopicPartition
 from penstock.logs import fields
+from penstock.protocol.messages.consumer_group_heartbeat import JOIN
 from penstock.replication.damage_repair import DamageRepair
 from penstock.replication.lost_records import LostRange
 from penstock.replication.placement import partition_for
 from penstock.replication.replicas import Replicas
-from penstock.replication.shards import LoadedShard, Shards
+from penstock.replication.shards import STATE_TOPIC_SETTINGS, LoadedShard, Shards
 from penstock.replication.state_log import GuardedTransaction
 from penstock.replication.transaction_marker import TransactionMarker
 
 logger = logging.getLogger(__name__)
 
-_TOPIC_SETTINGS = {
-    "cleanup.policy": "compact",
-    "segment.bytes": str(100 << 20),
-    "max.message.bytes": str(16 << 20),
-    "compression.type": "producer",
-}
 _TICK_S = 0.05
 
 T = TypeVar("T")
@@ -82,7 +78,7 @@ class GroupCoordinator:
         repair: DamageRepair,
         changes: Changes | None = None,
     ) -> None:
-        """`changes` is told of what happens in groups, of offsets, and of shards that are loaded."""
+        """The coordinator reports changes of groups and offsets, and the shards that it loads, to `changes`."""
         self._metadata = metadata
         self._replicas = replicas
         self._settings = settings
@@ -105,7 +101,7 @@ class GroupCoordinator:
             max_groups=settings.groups_per_partition,
         )
         self._shards = Shards(
-            TopicCreation(name=OFFSETS_TOPIC, partitions=settings.offsets_partitions, overrides=_TOPIC_SETTINGS),
+            TopicCreation(name=OFFSETS_TOPIC, partitions=settings.offsets_partitions, overrides=STATE_TOPIC_SETTINGS),
             metadata,
             replicas,
             clock,
@@ -116,6 +112,7 @@ class GroupCoordinator:
             repair=repair,
         )
         self._changes = changes
+        self._consumer_joins = ConsumerJoins(self._let_in, self._shards.spawn)
         self._outcomes = OutcomeWriter(self._shards.now_ms, changes)
 
     @property
@@ -156,7 +153,7 @@ class GroupCoordinator:
         await self._shards.adopt()
 
     def release(self) -> None:
-        """The broker is about to stop: nobody waits for a rebalance any more."""
+        """The broker is about to stop: answers all requests that wait for a rebalance."""
         self._shards.release()
         for loaded in self._shards:
             answer(loaded.state.abandon(Code.COORDINATOR_NOT_AVAILABLE).replies)
@@ -213,6 +210,8 @@ class GroupCoordinator:
         return shard.heartbeat(group_id, event, self._shards.now_ms())
 
     async def consumer_heartbeat(self, group_id: str, event: ConsumerHeartbeat) -> HeartbeatAnswer:
+        if event.epoch == JOIN:
+            return await self._consumer_joins.join(group_id, event)
         return await self._change(group_id, lambda shard, now_ms: shard.consumer_heartbeat(group_id, event, now_ms))
 
     async def leave(self, group_id: str, leavers: tuple[Leaver, ...]) -> list[Code]:
@@ -226,10 +225,10 @@ class GroupCoordinator:
         member: MemberEpoch,
         offsets: Mapping[TopicPartition, Committed],
         transaction: GuardedTransaction | None = None,
-    ) -> tuple[Code | None, dict[TopicPartition, Code]]:
+    ) -> tuple[Code | None, Mapping[TopicPartition, Code]]:
         """In a transaction, the offsets count once it is committed."""
 
-        def work(shard: Shard, now_ms: int) -> tuple[tuple[Code | None, dict[TopicPartition, Code]], Outcome]:
+        def work(shard: Shard, now_ms: int) -> tuple[tuple[Code | None, Mapping[TopicPartition, Code]], Outcome]:
             refusal, codes, outcome = shard.commit(
                 group_id, member, offsets, now_ms, in_transaction=transaction is not None
             )
@@ -239,10 +238,10 @@ class GroupCoordinator:
 
     async def reset(
         self, group_id: str, offsets: Mapping[TopicPartition, Committed]
-    ) -> tuple[Code | None, dict[TopicPartition, Code]]:
+    ) -> tuple[Code | None, Mapping[TopicPartition, Code]]:
         """Sets offsets and puts the members out, who go on from there."""
 
-        def work(shard: Shard, now_ms: int) -> tuple[tuple[Code | None, dict[TopicPartition, Code]], Outcome]:
+        def work(shard: Shard, now_ms: int) -> tuple[tuple[Code | None, Mapping[TopicPartition, Code]], Outcome]:
             refusal, codes, outcome = shard.reset(group_id, offsets, now_ms)
             return (refusal, codes), outcome
 
@@ -348,6 +347,10 @@ class GroupCoordinator:
 
         return await self._shards.change(loaded, change, f"change of {group_id}")
 
+    async def _let_in(self, group_id: str, take: Take) -> list[HeartbeatAnswer | ApiError]:
+        """Lets in every member that waits by the time it is the group's turn."""
+        return await self._change(group_id, lambda shard, now_ms: shard.consumer_joins(group_id, take(), now_ms))
+
     def _mark_group(self, group_id: str) -> None:
         """Something has happened in a group, whether there are records of it or not."""
         if self._changes is not None:
@@ -360,7 +363,7 @@ class GroupCoordinator:
         self._shards.every(self._settings.offsets_check_ms / 1000, lambda shard: True, self._expire, "offset expiry")
 
     async def _take_settings(self, group_id: str) -> None:
-        """Whatever they are by now: who comes later looks at the same image."""
+        """Applies the current settings, not those of the change: a later call looks at the same image."""
         for loaded in self._shards:
             if loaded.index == self.index_of(group_id):
                 async with loaded.turn:

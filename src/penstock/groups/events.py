@@ -60,8 +60,8 @@ class MemberEpoch(NamedTuple):
     """The generation that it knows; -1 if it is no member."""
 
     @property
-    def is_nobody(self) -> bool:
-        """An administrator, somebody who has assigned himself his partitions, or one who is no longer a member."""
+    def is_no_member(self) -> bool:
+        """Whether it names no member: an administrator, or a consumer that assigned its partitions itself."""
         return self.epoch < 0 and not self.member_id and self.instance_id is None
 
 
@@ -100,7 +100,7 @@ class Synced:
 class Outcome:
     """What a machine wants done: records appended first, then replies sent.
 
-    If the append fails, everybody in `replies` is told of the failure instead.
+    If the append fails, every client in `replies` gets the error instead.
     """
 
     records: list[Any] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Outcome:
     expired: int = 0
     """Members that are out because they were not heard from in time."""
     fenced: int = 0
-    """Members that are out because somebody decided so."""
+    """Members that were removed on request."""
 
     def take(self, other: Outcome) -> None:
         """Another one is carried out together with this one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.cluster.metadata import MetadataImage
 from penstock.errors import ApiError, Code
 from penstock.groups.classic.group import ClassicGroup, GroupState
@@ -19,25 +21,18 @@ from penstock.protocol.messages.consumer_group_heartbeat import JOIN
 def create_or_upgrade(
     group: ClassicGroup | None,
     fresh: ConsumerGroup,
-    event: ConsumerHeartbeat,
+    events: Sequence[ConsumerHeartbeat],
     rules: GroupRules,
     image: MetadataImage,
     now_ms: int,
-) -> tuple[HeartbeatAnswer, Outcome]:
-    """The first member of a consumer group joins: there was no group, or a classic one, which is upgraded.
+) -> tuple[list[HeartbeatAnswer | ApiError], Outcome]:
+    """The first members of a consumer group join: there was no group, or a classic one, which is upgraded.
 
     `fresh` is a scratch copy: the records make the group. Raises ApiError if the group cannot be created.
     """
-    event.check()
-    if event.epoch != JOIN:
-        static_ids = {} if group is None else group.roster.static_ids
-        if event.instance_id in static_ids:
-            raise ApiError(Code.FENCED_INSTANCE_ID, f"Instance id {event.instance_id} has another member now.")
-        # To a member whose group is not ours any more this says: join again.
-        raise ApiError(Code.UNKNOWN_MEMBER_ID, f"There is no consumer group {fresh.group_id}.")
     draft = ConsumerStateDraft(fresh.state)
     if group is None:
-        return fresh.heartbeat(event, image, now_ms, draft)
+        return fresh.heartbeats(events, image, now_ms, draft)
     if group.state is GroupState.EMPTY:
         draft.write(EpochRecord(group.group_id, GroupEpoch(group.generation.number, 0)))
     else:
@@ -47,8 +42,21 @@ def create_or_upgrade(
         if records is None:
             raise ApiError(Code.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group.")
         draft.write(*records)
-    answer, outcome = fresh.heartbeat(event, image, now_ms, draft)
+    answers, outcome = fresh.heartbeats(events, image, now_ms, draft)
+    if not outcome.records:
+        return answers, outcome
     outcome.replies += group.abandon(Code.REBALANCE_IN_PROGRESS).replies
     # Last, so that one who reads the log sees a group at every moment.
     outcome.records.append(GroupTombstone(group.group_id))
-    return answer, outcome
+    return answers, outcome
+
+
+def check_known(group: ClassicGroup | None, event: ConsumerHeartbeat, group_id: str) -> None:
+    """Raises ApiError unless the member asks to join a group that is no consumer group yet."""
+    event.check()
+    if event.epoch != JOIN:
+        static_ids = {} if group is None else group.roster.static_ids
+        if event.instance_id in static_ids:
+            raise ApiError(Code.FENCED_INSTANCE_ID, f"Instance id {event.instance_id} has another member now.")
+        # To a member whose group is not ours any more this says: join again.
+        raise ApiError(Code.UNKNOWN_MEMBER_ID, f"There is no consumer group {group_id}.")

@@ -72,7 +72,7 @@ def subscribed(group: Group, image: MetadataImage) -> frozenset[str] | None:
 
 def commit_refusal(group: Group, member: MemberEpoch, *, in_transaction: bool) -> Code | None:
     """Why a member may not commit offsets for a group that has members."""
-    if member.is_nobody:
+    if member.is_no_member:
         # A producer that does not say for which member it commits is fenced by its own epoch.
         return None if in_transaction else Code.UNKNOWN_MEMBER_ID
     if isinstance(group, ConsumerGroup):

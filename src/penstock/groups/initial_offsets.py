@@ -20,7 +20,7 @@ def initial_offsets(
         try:
             partition = replicas.find(at.topic, at.partition)
         except ApiError:
-            continue  # the client is told when it fetches
+            continue  # the client gets the error when it fetches
         offset = partition.log.start_offset if policy == EARLIEST else partition.high_watermark
         offsets[at] = Committed(offset, -1, "", now_ms)
     return offsets

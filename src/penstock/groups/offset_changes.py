@@ -1,7 +1,7 @@
-"""Which committed offsets have changed since somebody looked.
+"""Which committed offsets have changed since the last look.
 
-Only that they have: who looks reads what they are by then. So it never holds more than there are offsets, however many
-commits there were.
+It marks only that they have changed: a task that looks reads their state at that time. So it never holds more than
+there are offsets, however many commits there were.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OffsetChanges:
         self._has_loaded = True
 
     def mark_again(self, topic: str, places: Iterable[Place]) -> None:
-        """Who took these could not do with them what he wanted."""
+        """Marks offsets again that the caller took and could not process."""
         self._places.setdefault(topic, set()).update(places)
 
     def take(self) -> dict[str, set[Place]]:

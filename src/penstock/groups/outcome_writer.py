@@ -14,12 +14,14 @@ from penstock.errors import ApiError, Code, StorageError
 from penstock.groups.changes import Changes
 from penstock.groups.classic.generation import GenerationRecord
 from penstock.groups.classic.group import ClassicGroup, GroupState
+from penstock.groups.commits import Commit
 from penstock.groups.consumer.records import TargetEpochRecord
 from penstock.groups.events import Joined, Outcome, Synced
 from penstock.groups.offsets import OffsetRecord
-from penstock.groups.records import encode
+from penstock.groups.records import encode, encode_commit
 from penstock.groups.shard import Record, Shard
 from penstock.logs import fields
+from penstock.records.records import EncodedRecords
 from penstock.replication.shards import LoadedShard
 from penstock.replication.state_log import GuardedTransaction, StateRecord
 
@@ -29,7 +31,7 @@ _BATCH_BYTES = 1 << 20
 """Records of one event that are appended together; more of them (a group with very many offsets) go in parts."""
 _TOO_LARGE = (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE)
 _OVER = (Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_EPOCH)
-"""The transaction in which somebody commits has ended, or its producer has a successor."""
+"""The transaction of the commit has ended, or its producer has a successor."""
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class OutcomeWriter:
     """Appends the records of outcomes, applies them and sends the replies."""
 
     def __init__(self, now_ms: Callable[[], int], changes: Changes | None = None) -> None:
-        """`changes` is told of what was applied, and of groups whose records could not be written."""
+        """The writer reports to `changes` what it has applied, and groups whose records could not be written."""
         self.counts = GroupCounts()
         self._now_ms = now_ms
         self._changes = changes
@@ -56,7 +58,7 @@ class OutcomeWriter:
     async def write(
         self, loaded: LoadedShard[Shard], outcome: Outcome, transaction: GuardedTransaction | None = None
     ) -> None:
-        """The caller has the turn. Raises ApiError if it could not be written; those who wait are told."""
+        """The caller has the turn. Raises ApiError if it could not be written, and answers waiting clients."""
         pending_for = None if transaction is None else transaction.producer_id
         self.counts.expired += outcome.expired
         try:
@@ -66,10 +68,8 @@ class OutcomeWriter:
                 for record in part:
                     self._count(loaded.state, record)
                     loaded.state.apply(record, now_ms, pending_for)
-                    if not isinstance(record, OffsetRecord):
-                        self._mark_groups([record])
-                    elif self._changes is not None and pending_for is None:
-                        self._changes.mark_offset(record.group_id, record.at)
+                    if self._changes is not None:
+                        self._mark(self._changes, record, is_pending=pending_for is not None)
         except (ApiError, StorageError) as error:
             code = _code_of(error)
             if code not in _OVER:
@@ -81,6 +81,14 @@ class OutcomeWriter:
         self.counts.fenced += outcome.fenced
         answer(outcome.replies)
 
+    def _mark(self, changes: Changes, record: Record, *, is_pending: bool) -> None:
+        if isinstance(record, Commit):
+            changes.mark_commit(record.shape)
+        elif not isinstance(record, OffsetRecord):
+            changes.mark_groups([record.group_id])
+        elif not is_pending:
+            changes.mark_offset(record.group_id, record.at)
+
     def _mark_groups(self, records: Iterable[Record]) -> None:
         if self._changes is not None:
             self._changes.mark_groups(record.group_id for record in records)
@@ -89,6 +97,8 @@ class OutcomeWriter:
         """A record is in the log, and about to be taken in."""
         if isinstance(record, OffsetRecord):
             self.counts.commits += record.committed is not None
+        elif isinstance(record, Commit):
+            self.counts.commits += len(record)
         elif isinstance(record, GenerationRecord) and record.members:
             group = shard.groups.get(record.group_id)
             self.counts.rebalances += isinstance(group, ClassicGroup) and group.state is GroupState.COMPLETING
@@ -104,19 +114,25 @@ def answer(replies: Iterable[tuple[object, Joined | Synced]]) -> None:
 
 
 def _code_of(error: ApiError | StorageError) -> Code:
-    """What those are told whose change could not be written."""
+    """The error for clients whose change could not be written."""
     if isinstance(error, ApiError) and error.code in _OVER:
         return error.code
     is_too_large = isinstance(error, ApiError) and error.code in _TOO_LARGE
     return Code.UNKNOWN_SERVER_ERROR if is_too_large else Code.COORDINATOR_NOT_AVAILABLE
 
 
-def _parts(records: list[Record], *, is_whole: bool) -> Iterator[tuple[list[Record], list[StateRecord]]]:
+def _parts(
+    records: list[Record], *, is_whole: bool
+) -> Iterator[tuple[list[Record], list[StateRecord] | EncodedRecords]]:
     """The records as they are and as they are written, so many at once as go into a batch; all if they belong so."""
     part: list[Record] = []
     encoded: list[StateRecord] = []
     size = 0
     for record in records:
+        if isinstance(record, Commit):
+            assert len(records) == 1
+            yield records, encode_commit(record)
+            return
         written = encode(record)
         key, value = written
         written_bytes = len(key) + (0 if value is None else len(value))

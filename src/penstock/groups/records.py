@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from penstock.errors import ProtocolError
 from penstock.groups.classic.generation import GenerationRecord
 from penstock.groups.classic.members import ClassicMember, Protocol
+from penstock.groups.commits import Commit, CommitShape
 from penstock.groups.consumer import formats as consumer_formats
 from penstock.groups.consumer.records import ConsumerRecord
 from penstock.groups.offsets import Committed, GroupTombstone, OffsetRecord
 from penstock.groups.pause import Pause
-from penstock.groups.shard import Record
+from penstock.groups.shard import OneRecord
 from penstock.ids import TopicPartition
 from penstock.logs import fields
 from penstock.protocol.messages.group_records import (
@@ -30,6 +31,7 @@ from penstock.protocol.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from penstock.records.records import NO_HEADERS, EncodedRecords, record_head
 from penstock.replication.state_log import StateRecord
 
 logger = logging.getLogger(__name__)
@@ -44,10 +46,40 @@ _PARTITION = struct.Struct(">i").pack
 _COMMIT_HEAD = struct.Struct(">hqih").pack
 _COMMIT_TIME = struct.Struct(">q").pack
 """Around its metadata, a commit: version, offset, leader epoch, length of the metadata; when it was made."""
+_VERSION = struct.Struct(">h").pack
 _PREFIXES_KEPT = 4096
 
 
-def encode(record: Record) -> StateRecord:
+_PLAIN_COMMIT_BYTES = 24
+"""A commit's value without metadata: version, offset, leader epoch, length of the metadata, when it was made."""
+_PLAIN_TAIL = struct.Struct(">hq").pack
+"""What stands behind the leader epoch in it."""
+
+
+def shape_of(group_id: str, places: Sequence[TopicPartition]) -> CommitShape:
+    """What all commits of these partitions without metadata have in common."""
+    return CommitShape(
+        group_id,
+        places,
+        [
+            record_head(_key_prefix(group_id, topic) + _PARTITION(partition), _PLAIN_COMMIT_BYTES, number)
+            + _VERSION(_OFFSET_VERSION)
+            for number, (topic, partition) in enumerate(places)
+        ],
+    )
+
+
+def encode_commit(commit: Commit) -> EncodedRecords:
+    """A record for each partition of a commit."""
+    heads = commit.shape.record_heads
+    count = len(heads)
+    parts = [_PLAIN_TAIL(0, commit.committed_ms) + NO_HEADERS] * (3 * count)
+    parts[0::3] = heads
+    parts[1::3] = commit.positions
+    return EncodedRecords(parts, count)
+
+
+def encode(record: OneRecord) -> StateRecord:
     if isinstance(record, OffsetRecord):  # by far the most
         group_id, (topic, partition), committed = record
         key = _key_prefix(group_id, topic) + _PARTITION(partition)
@@ -59,7 +91,7 @@ def encode(record: Record) -> StateRecord:
     return StateRecord(GROUP_METADATA.key.encode(GroupMetadataKey(group=record.group_id)), _group(record))
 
 
-def decode(record: StateRecord) -> Record | None:
+def decode(record: StateRecord) -> OneRecord | None:
     """The change in a record; None for an unknown kind, which is left alone."""
     try:
         kind = GROUP_RECORDS.get(int.from_bytes(record.key[:2], "big", signed=True))
@@ -72,7 +104,7 @@ def decode(record: StateRecord) -> Record | None:
             return GroupTombstone(group_id) if record.value is None else _group_record(group_id, record.value)
         return consumer_formats.decode(kind, record)
     except ProtocolError as error:
-        logger.error("record of the internal topic not understood", extra=fields(error=str(error)))
+        logger.error("ignoring a record of __consumer_offsets that cannot be decoded", extra=fields(error=str(error)))
         return None
 
 

@@ -40,7 +40,7 @@ class ResetGuard:
             self._until_ms = now_ms + GUARD_MS
 
     def restart(self, now_ms: int) -> None:
-        """Nobody could come while the group was not there."""
+        """No member could come back while the group was not loaded."""
         self._until_ms = now_ms + GUARD_MS if self._was_reset else 0
 
     def is_on(self, now_ms: int) -> bool:

@@ -24,12 +24,12 @@ class GroupRules:
     new_member_id: Callable[[str], str]
     """A fresh member id from the client's id or the member's instance id."""
     new_member_join_ms: int = 300_000
-    """How long a new member is taken to wait for its first generation; nobody hears from it meanwhile."""
+    """How long a new member is taken to wait for its first generation; it sends no heartbeats meanwhile."""
     consumer_session_timeout_ms: int = 45_000
     """In the new protocol the broker says how long a session is, and how often members are to be heard."""
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    """The first is used where nobody asks for another."""
+    """The first is used where no member asks for another."""
     max_pattern_length: int = 512
     """Of an expression that topics are found by."""
 

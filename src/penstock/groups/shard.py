@@ -6,19 +6,20 @@ Pure: every method takes the time and returns an `Outcome`; durable state change
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from penstock.cluster.metadata import MetadataImage
 from penstock.errors import ApiError, Code
 from penstock.groups import group_types
 from penstock.groups.classic.generation import Generation, GenerationRecord
 from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.commits import Commit
 from penstock.groups.consumer import classic_protocol
 from penstock.groups.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.records import ConsumerRecord, EpochRecord, is_removal
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, MemberEpoch, Outcome, Sync, Synced
-from penstock.groups.group_creation import create_or_upgrade
+from penstock.groups.group_creation import check_known, create_or_upgrade
 from penstock.groups.group_types import Group
 from penstock.groups.offset_store import OffsetStore
 from penstock.groups.offsets import Committed, GroupTombstone, OffsetRecord
@@ -27,7 +28,9 @@ from penstock.groups.rules import GroupRules, OffsetRules
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.consumer_protocol import PROTOCOL_TYPE
 
-Record = GenerationRecord | ConsumerRecord | OffsetRecord | GroupTombstone
+OneRecord = GenerationRecord | ConsumerRecord | OffsetRecord | GroupTombstone
+Record = OneRecord | Commit
+"""What an event wants written: single records, or the records of a commit."""
 
 
 class Shard:
@@ -53,6 +56,8 @@ class Shard:
                 self.offsets.apply(record)
             else:
                 self.offsets.apply_pending(pending_for, record)
+        elif isinstance(record, Commit):
+            self.offsets.take(record)
         elif isinstance(record, GenerationRecord):
             group = self._group(record.group_id)
             group.apply(record, now_ms)
@@ -72,7 +77,7 @@ class Shard:
         return outcome
 
     def not_written(self, records: Iterable[Record], now_ms: int) -> Outcome:
-        """These could not be appended; who waited for them was told so."""
+        """These could not be appended; the clients that waited for them have got an error."""
         outcome = Outcome()
         for record in records:
             group = self.groups.get(record.group_id)
@@ -111,10 +116,27 @@ class Shard:
             answered = group.heartbeat(event, self.image, now_ms)
             self._set_timer(group)
             return answered
+        check_known(group, event, group_id)
+        (answer,), outcome = self.consumer_joins(group_id, [event], now_ms)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer, outcome
+
+    def consumer_joins(
+        self, group_id: str, events: Sequence[ConsumerHeartbeat], now_ms: int
+    ) -> tuple[list[HeartbeatAnswer | ApiError], Outcome]:
+        """Members that join at the same time: one epoch and one plan for all of them. An error is the answer to a
+        refused member; raises ApiError if all are refused.
+        """
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            answered = group.heartbeats(events, self.image, now_ms)
+            self._set_timer(group)
+            return answered
         if not self._has_room_for(group_id):
             raise ApiError(Code.GROUP_MAX_SIZE_REACHED, "There are too many groups.")
         return create_or_upgrade(
-            group, self._new_consumer_group(group_id), event, self._group_rules, self.image, now_ms
+            group, self._new_consumer_group(group_id), events, self._group_rules, self.image, now_ms
         )
 
     def sync(self, group_id: str, event: Sync, now_ms: int) -> Outcome:
@@ -155,7 +177,7 @@ class Shard:
         now_ms: int,
         *,
         in_transaction: bool = False,
-    ) -> tuple[Code | None, dict[TopicPartition, Code], Outcome]:
+    ) -> tuple[Code | None, Mapping[TopicPartition, Code], Outcome]:
         """A refusal of the whole commit, or an answer for each partition."""
         outcome = Outcome()
         refusal = self._commit_refusal(group_id, member, now_ms, in_transaction=in_transaction)
@@ -170,7 +192,7 @@ class Shard:
 
     def reset(
         self, group_id: str, offsets: Mapping[TopicPartition, Committed], now_ms: int
-    ) -> tuple[Code | None, dict[TopicPartition, Code], Outcome]:
+    ) -> tuple[Code | None, Mapping[TopicPartition, Code], Outcome]:
         """Sets offsets and puts the members out, both or neither; if one partition is refused, all are."""
         if not self._has_room_for(group_id):
             return Code.INVALID_COMMIT_OFFSET_SIZE, {}, Outcome()
@@ -289,7 +311,7 @@ class Shard:
         return outcomes
 
     def abandon(self, code: Code) -> Outcome:
-        """The shard is no longer ours: whoever waits is told."""
+        """This broker no longer coordinates the shard: answers every request that waits."""
         outcome = Outcome()
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
@@ -344,14 +366,14 @@ class Shard:
         if not self._has_room_for(group_id):
             return Code.INVALID_COMMIT_OFFSET_SIZE
         if member.epoch < 0 and (group is None or group_types.is_empty(group)):
-            # Somebody who has assigned himself his partitions, or an administrator; or one that a reset has put out.
+            # A consumer that assigned its partitions itself, or an administrator; or a member that a reset removed.
             return Code.UNKNOWN_MEMBER_ID if group is not None and group.guard.is_on(now_ms) else None
         if group is None:
             return Code.UNKNOWN_MEMBER_ID if group_id in self.offsets else Code.GROUP_ID_NOT_FOUND
         return group_types.commit_refusal(group, member, in_transaction=in_transaction)
 
     def _void(self, group_id: str, group: Group | None, now_ms: int) -> list[TopicPartition]:
-        """Offsets that nobody will come back for, also those of topics that a group has left behind."""
+        """Offsets that have expired, also those of topics that the group no longer subscribes to."""
         subscribed: frozenset[str] | None = frozenset()
         since_ms = -1
         if group is not None and group_types.is_empty(group):

@@ -24,7 +24,7 @@ from penstock.logs import fields
 from penstock.replication.damage_repair import DamageRepair
 from penstock.replication.lost_records import LostRange
 from penstock.replication.replicas import Replicas
-from penstock.replication.shards import LoadedShard, Shards
+from penstock.replication.shards import STATE_TOPIC_SETTINGS, LoadedShard, Shards
 from penstock.replication.transaction_marker import TransactionMarker
 from penstock.transactions import state_machine
 from penstock.transactions.producer_ids import ProducerIds
@@ -41,19 +41,13 @@ _DECISIONS = {
     Status.PREPARE_COMMIT: "committed, as it was decided: its producer has to begin anew",
 }
 
-_TOPIC_SETTINGS = {
-    "cleanup.policy": "compact",
-    "segment.bytes": str(100 << 20),
-    "max.message.bytes": str(16 << 20),
-    "compression.type": "producer",
-}
 _TICK_S = 0.25
 _EXPIRY_S = 600.0
 _RETRY_S = 0.2
 
 WriteMarker = Callable[[TopicPartition, TransactionMarker], Awaitable[None]]
 Decide = Callable[[TransactionState | None, int | None, int], Decision]
-"""State, a fresh producer id if one was asked for, time."""
+"""State, a fresh producer id if the caller requested one, time."""
 
 
 @dataclass(slots=True)
@@ -91,7 +85,9 @@ class TransactionCoordinator:
             max_partitions=settings.partitions_per_transaction,
         )
         self._shards = Shards(
-            TopicCreation(name=TRANSACTIONS_TOPIC, partitions=settings.state_partitions, overrides=_TOPIC_SETTINGS),
+            TopicCreation(
+                name=TRANSACTIONS_TOPIC, partitions=settings.state_partitions, overrides=STATE_TOPIC_SETTINGS
+            ),
             metadata,
             replicas,
             clock,
@@ -224,7 +220,7 @@ class TransactionCoordinator:
         try:
             await loaded.log.append([encode(record) for record in records])
         except (ApiError, StorageError) as error:
-            # That another leads by now is said elsewhere, and to whoever asks.
+            # The shards log it if another broker leads by now, and clients learn it from their next request.
             level = logging.ERROR if isinstance(error, StorageError) else logging.DEBUG
             logger.log(level, "transaction change not written", extra=fields(error=str(error)))
             raise ApiError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
@@ -290,7 +286,7 @@ class TransactionCoordinator:
         try:
             await self._write_marker(at, marker)
         except ApiError as error:
-            # The topic was deleted, or the log has seen a later epoch, which nobody gets before this one is complete.
+            # The topic was deleted, or the log has seen a later epoch, which exists only once this one is complete.
             if error.code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_PRODUCER_EPOCH):
                 return True
             logger.warning("marker not written yet", extra=fields(log=str(at), reason=str(error)))
@@ -301,7 +297,7 @@ class TransactionCoordinator:
         return True
 
     def _lost(self, shard: TransactionShard) -> None:
-        """Another broker completes what is decided there, and tells those who wait here no more than that."""
+        """Another broker completes what is decided there; here the completion stops."""
         for name in shard.states:
             completing = self._completing.pop(name, None)
             if completing is not None:
@@ -318,7 +314,9 @@ class TransactionCoordinator:
         await self._write(loaded, records)
         self.counts.timed_out += len(records)
         for record in records:
-            logger.info("transaction aborted, its time is over", extra=fields(transactional_id=record.transactional_id))
+            logger.info(
+                "aborted a transaction: it exceeded its timeout", extra=fields(transactional_id=record.transactional_id)
+            )
 
     async def _expire(self, loaded: LoadedShard[TransactionShard]) -> None:
         await self._write(loaded, list(loaded.state.expired(self._shards.now_ms())))

@@ -32,7 +32,7 @@ def decode(record: StateRecord) -> TransactionRecord | None:
         transactional_id = TRANSACTION_LOG_KEY.decode(record.key).transactional_id
         return TransactionRecord(transactional_id, None if record.value is None else _state(record.value))
     except (ProtocolError, ValueError) as error:
-        logger.error("record of the internal topic not understood", extra=fields(error=str(error)))
+        logger.error("ignoring a record of __transaction_state that cannot be decoded", extra=fields(error=str(error)))
         return None
 
 

@@ -88,7 +88,7 @@ class TransactionShard:
         ]
 
     def expired(self, now_ms: int) -> Iterator[TransactionRecord]:
-        """The removal of every id that nobody has used for long."""
+        """The removal of every id that no producer has used for long."""
         for name, state in self.states.items():
             is_idle = state.status is Status.EMPTY or state.status.is_complete
             if is_idle and state.changed_ms + self.rules.id_expiry_ms <= now_ms:

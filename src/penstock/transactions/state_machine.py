@@ -25,7 +25,7 @@ class Producer(NamedTuple):
     epoch: int
 
 
-NOBODY = Producer(NO_ID, NO_EPOCH)
+NO_PRODUCER = Producer(NO_ID, NO_EPOCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +33,10 @@ class Decision:
     """The answer to a request, and the state to write first if there is one."""
 
     code: Code = Code.NONE
-    producer: Producer = NOBODY
+    producer: Producer = NO_PRODUCER
     state: TransactionState | None = None
     wants_producer_id: bool = False
-    """Nothing is decided: come again with a producer id that nobody has had."""
+    """Nothing is decided: call again with a producer id that was never given out."""
 
 
 _WANTS_ID = Decision(wants_producer_id=True)
@@ -56,17 +56,17 @@ def init(
         return _begun(
             TransactionState(producer_id=fresh_id, producer_epoch=0, timeout_ms=timeout_ms, changed_ms=now_ms)
         )
-    if expected != NOBODY and expected.id != state.producer_id:
+    if expected != NO_PRODUCER and expected.id != state.producer_id:
         has_not_heard = expected.id == state.previous_producer_id and expected.epoch == state.last_epoch
         return _answered(state) if has_not_heard else _FENCED
-    if expected != NOBODY and expected.epoch not in (state.producer_epoch, state.last_epoch):
+    if expected != NO_PRODUCER and expected.epoch not in (state.producer_epoch, state.last_epoch):
         return _FENCED
     if state.status.is_decided:
         return _CONCURRENT
     if state.status is Status.ONGOING:
-        # Its epoch is given to nobody: who asks again is given the one after it.
+        # No producer gets its epoch: the next request gets the one after it.
         return replace(_CONCURRENT, state=fenced(state, now_ms))
-    if expected != NOBODY and expected.epoch == state.last_epoch:
+    if expected != NO_PRODUCER and expected.epoch == state.last_epoch:
         return _answered(state)  # it has not heard of its new epoch
     begun = replace(
         state,
@@ -153,6 +153,9 @@ def end(
         return _decided(state, version, fresh_id, now_ms, commits=commits)
     if status is Status.EMPTY:
         return _WRONG_STATE
+    if status.is_decided and bumps and not is_retry:
+        # The producer has its next epoch already, and with that this is about its next transaction.
+        return _CONCURRENT
     if commits != (status in (Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT)):
         was_aborted_for_it = is_retry and commits
         return Decision(code=Code.TRANSACTION_ABORTABLE) if was_aborted_for_it else _WRONG_STATE
@@ -179,11 +182,11 @@ def fenced(state: TransactionState, now_ms: int) -> TransactionState:
 def after_loss(state: TransactionState, fresh_id: int, now_ms: int) -> TransactionState | None:
     """What becomes of an id when records that were written after this state may be lost: a new state, or None if the id
     is forgotten. Whatever was lost, the next producer of the id gets another producer id, so that no two producers have
-    the same epoch, and who still uses the old one is refused.
+    the same epoch, and a producer that still uses the old one is refused.
 
     - A transaction that was going on, or being aborted, is aborted, in an epoch above all that can have been lost.
     - One that was being committed is committed if its markers cannot end a later transaction (from KIP-890 on each has
-      an epoch of its own). Otherwise the id is forgotten: nobody knows which transaction is open where.
+      an epoch of its own). Otherwise the id is forgotten: it is not known which transaction is open where.
     """
     if state.status in (Status.ONGOING, Status.PREPARE_ABORT):
         fenced_for_good = replace(state, producer_epoch=MAX_EPOCH, next_producer_id=NO_ID)

@@ -57,7 +57,7 @@ class Generation:
         return event.protocol_type in (None, self.protocol_type) and event.protocol in (None, self.protocol)
 
     def joined(self, member: ClassicMember, roster: Roster, *, skip_assignment: bool = False) -> Joined:
-        """What a member is told at the end of a rebalance; its leader is told of everybody."""
+        """The answer to a member at the end of a rebalance; the leader's lists all members."""
         members: tuple[tuple[str, str | None, bytes], ...] = ()
         if member.member_id == self.leader and self.protocol is not None:
             protocol = self.protocol
@@ -104,7 +104,7 @@ class Generation:
         )
 
     def next_empty(self) -> Generation:
-        """The generation after this one, if nobody is in it."""
+        """The generation after this one, without members."""
         return replace(self, number=self.number + 1, protocol=None, leader=None, withheld=NOT_PAUSED)
 
     def withholding(self, pause: Pause) -> Generation:

@@ -2,8 +2,8 @@
 
 `docs/internals/groups.md` draws the states. An event and the time go in, an `Outcome` comes out; the clock moves only
 by `tick`. Durable state (generation, members and their assignments) changes only by a `GenerationRecord`, which `apply`
-takes in right after it was appended, and at replay. Who waits, and whose session ends when, is soft; so is a generation
-until its leader has brought the plan.
+takes in right after it was appended, and at replay. Waiting requests and the ends of sessions are soft; so is a
+generation until its leader has brought the plan.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class ClassicGroup:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody is in it, or about to be."""
+        """No member is in it, or about to join."""
         return self.state is GroupState.EMPTY and not self._told
 
     def check(self, member_id: str, instance_id: str | None, generation: int | None) -> Code | None:
-        """Why somebody does not speak for a member (of this generation); None if he does."""
+        """Why a request does not count as the member's (of this generation); None if it does."""
         if instance_id is not None:
             known = self.roster.static_ids.get(instance_id)
             if known is None:
@@ -126,7 +126,7 @@ class ClassicGroup:
         return Code.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else Code.NONE
 
     def leave(self, leavers: tuple[Leaver, ...], now_ms: int) -> tuple[list[Code], Outcome]:
-        """An answer for each of those who leave; the others rebalance once."""
+        """An answer for each member that leaves; the others rebalance once."""
         outcome = Outcome()
         before = len(self.roster)
         codes = [self._let_go(leaver, outcome) for leaver in leavers]
@@ -145,7 +145,7 @@ class ClassicGroup:
         return outcome
 
     def fence_all(self, now_ms: int) -> Outcome:
-        """Puts every member out. They are, once the record is in the log; who waits is told then."""
+        """Fences every member once the record is in the log; the coordinator answers waiting members then."""
         outcome = Outcome(fenced=len(self.roster))
         self.roster.heard(now_ms)
         self.roster.answer_waiting(outcome, Code.UNKNOWN_MEMBER_ID)
@@ -178,7 +178,7 @@ class ClassicGroup:
         self.roster = self.roster.successor(record.members, now_ms)
         self.state = GroupState.STABLE if self.roster else GroupState.EMPTY
         if self.roster and record.leader is None:
-            self._rebalance(now_ms, Outcome())  # nobody leads, so there is no plan: it was a consumer group before
+            self._rebalance(now_ms, Outcome())  # no leader, so there is no plan: it was a consumer group before
         self._look_again()
 
     def not_written(self, now_ms: int) -> Outcome:
@@ -192,7 +192,7 @@ class ClassicGroup:
         return outcome
 
     def restart_sessions(self, now_ms: int) -> Outcome:
-        """Nobody could be heard while the group was not there; what is withheld may have changed."""
+        """No member could be heard while the group was not loaded; what is withheld may have changed."""
         self.roster.heard(now_ms)
         self.guard.restart(now_ms)
         outcome = self.set_pause(self.pause, now_ms)
@@ -200,7 +200,7 @@ class ClassicGroup:
         return outcome
 
     def abandon(self, code: Code) -> Outcome:
-        """The group is no longer ours: whoever waits is told."""
+        """This broker no longer coordinates the group: answers every request that waits."""
         outcome = Outcome()
         self.roster.answer_waiting(outcome, code)
         return outcome
@@ -353,7 +353,7 @@ class ClassicGroup:
             self._complete(now_ms, outcome)
 
     def _complete(self, now_ms: int, outcome: Outcome) -> None:
-        """Everybody who is coming has come: a new generation begins."""
+        """Every member that is coming has joined: a new generation begins."""
         for member in [found for found in self.roster if found.join_token is None and found.instance_id is None]:
             self.roster.remove(member)
             outcome.expired += 1

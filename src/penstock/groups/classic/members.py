@@ -35,7 +35,7 @@ class ClassicMember:
     sync_token: object | None = None
     """Its SyncGroup that waits for the leader's plan."""
     has_synced: bool = True
-    """Whether it has asked for its assignment in this generation."""
+    """Whether it has requested its assignment in this generation."""
 
     def metadata_of(self, protocol: str) -> bytes:
         return next((offered.metadata for offered in self.protocols if offered.name == protocol), b"")

@@ -14,7 +14,7 @@ class RebalanceTiming:
         self._gather_until_ms = 0
         """An initial one ends then; everyone who comes moves it, at most to the other limit."""
         self._sync_until_ms: int | None = None
-        """Who has not asked for its assignment by then is out."""
+        """The coordinator removes members that have not requested their assignment by then."""
 
     def begin(self, now_ms: int, longest_ms: int, *, is_initial: bool) -> None:
         self._is_initial = is_initial

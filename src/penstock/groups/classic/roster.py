@@ -74,12 +74,12 @@ class Roster:
         return before
 
     def heard(self, now_ms: int) -> None:
-        """Everybody's session begins anew."""
+        """The session of every member begins anew."""
         for member in self:
             member.heard(now_ms)
 
     def answer_waiting(self, outcome: Outcome, code: Code) -> None:
-        """Nobody waits any more."""
+        """Answers every member that waits."""
         for member in self:
             outcome.reply(self.await_join(member, None), Joined(code=code, member_id=member.member_id))
             outcome.reply(member.sync_token, Synced(code=code))
@@ -102,7 +102,7 @@ class Roster:
         return Roster(members)
 
     def supports(self, names: Iterable[str]) -> bool:
-        """Whether one of these protocols is known to everybody."""
+        """Whether all members know one of these protocols."""
         return any(self._offered[name] == len(self.by_id) for name in names)
 
     def vote(self) -> str:

@@ -21,6 +21,7 @@ Assignment = frozenset[TopicIdPartition]
 NOTHING: Assignment = frozenset()
 
 _TOPICS_KEPT = 256
+_ASSIGNMENTS_KEPT = 256
 
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[TopicId, tuple[int, ...]]:
@@ -34,6 +35,12 @@ def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[TopicId, tuple[int,
         group[1].append(partition)
     groups = [found[number] for number in sorted(found)]
     return {topic_id: tuple(sorted(indexes)) for topic_id, indexes in groups}
+
+
+@lru_cache(_ASSIGNMENTS_KEPT)
+def topics_of(assignment: Assignment) -> tuple[tuple[TopicId, tuple[int, ...]], ...]:
+    """Topics with their partitions, in order: what records and answers list, the same for target, record and answer."""
+    return tuple(by_topic(assignment).items())
 
 
 @lru_cache(_TOPICS_KEPT)

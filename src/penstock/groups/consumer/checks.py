@@ -28,9 +28,8 @@ def check_pattern(pattern: str | None, rules: GroupRules) -> None:
         raise ApiError(Code.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex is not valid: {error}.") from error
 
 
-def check_room(state: ConsumerState, member: ConsumerMember, rules: GroupRules) -> None:
+def check_room(state: ConsumerState, before: ConsumerMember | None, member: ConsumerMember, rules: GroupRules) -> None:
     """Whether the group has room for a new member, or for what a member says of itself now."""
-    before = state.members.get(member.member_id)
     if before is None and len(state.members) >= rules.max_members:
         raise ApiError(Code.GROUP_MAX_SIZE_REACHED, f"The group has {rules.max_members} members already.")
     if state.size + member.size - (0 if before is None else before.size) > rules.max_bytes:

@@ -67,7 +67,7 @@ def sync(group: ConsumerGroup, event: Sync, image: MetadataImage, now_ms: int) -
     if event.protocol_type not in (None, PROTOCOL_TYPE) or event.protocol not in (None, protocol):
         code = Code.INCONSISTENT_GROUP_PROTOCOL
     elif group.state.epoch > current.epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
-        # One that has something to let go of has joined already, and must be told what it keeps first.
+        # A member with partitions to revoke has joined already, and must first learn what it keeps.
         _await_join(group, event.member_id, now_ms)
         code = Code.REBALANCE_IN_PROGRESS
     if code is not None:
@@ -173,7 +173,7 @@ def _identity_refusal(group: ConsumerGroup, member_id: str, instance_id: str | N
 
 
 def _refusal(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Code | None:
-    """Why somebody does not speak for a classic member."""
+    """Why a request does not count as that of a classic member."""
     code = _identity_refusal(group, member_id, instance_id)
     if code is None and group.members[member_id].classic is None:
         code = Code.UNKNOWN_MEMBER_ID

@@ -35,7 +35,7 @@ class Deadlines:
         self._times.pop(member_id, None)
 
     def over(self, now_ms: int, retry_ms: int) -> list[str]:
-        """Members that were waited for in vain; asked again they are named again, but not before `retry_ms`."""
+        """Members that missed their deadline; later calls name them again, but not before `retry_ms`."""
         gone = [
             member_id for member_id, times in self._times.items() if min(times.values(), default=now_ms + 1) <= now_ms
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.errors import ProtocolError
 from penstock.groups.classic.members import Protocol
-from penstock.groups.consumer.assignment import Assignment, by_topic, flat
+from penstock.groups.consumer.assignment import Assignment, flat, topics_of
 from penstock.groups.consumer.members import ClassicSide, ConsumerMember, Current, MemberState
 from penstock.groups.consumer.records import (
     ConsumerRecord,
@@ -174,7 +174,7 @@ def _decode_current(data: bytes) -> Current:
 def _topics(assignment: Assignment) -> tuple[formats.TopicPartitions, ...]:
     return tuple(
         formats.TopicPartitions(topic_id=topic_id, partitions=partitions)
-        for topic_id, partitions in by_topic(assignment).items()
+        for topic_id, partitions in topics_of(assignment)
     )
 
 

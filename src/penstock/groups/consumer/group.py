@@ -6,8 +6,9 @@ decided on a draft of it. Deadlines of members are in memory only: they follow f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from penstock.cluster.metadata import MetadataImage
 from penstock.config.group import group_config
@@ -16,7 +17,7 @@ from penstock.groups.consumer.assignment import Assignment
 from penstock.groups.consumer.checks import check_assignor, check_pattern, check_room
 from penstock.groups.consumer.deadlines import DeadlineKind, Deadlines
 from penstock.groups.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
-from penstock.groups.consumer.members import ConsumerMember, MemberState
+from penstock.groups.consumer.members import ConsumerMember, Current, MemberState
 from penstock.groups.consumer.reconciliation import reconcile
 from penstock.groups.consumer.records import (
     ConsumerRecord,
@@ -40,6 +41,17 @@ _RETRY_MS = 1_000
 """After which a removal that could not be written is tried again."""
 
 
+class _Admitted(NamedTuple):
+    """A member that was let in with a heartbeat."""
+
+    event: ConsumerHeartbeat
+    member_id: str
+    given: Current
+    """What it had before."""
+    reads_anew: bool
+    """It is new, or reads other topics than before."""
+
+
 class ConsumerGroup:
     """Invariant: if the group has members, at least one speaks the consumer protocol."""
 
@@ -50,7 +62,7 @@ class ConsumerGroup:
         self.emptied_ms = -1
         """When the last member went, or the group was loaded without any; offsets expire counting from here."""
         self.pause = NOT_PAUSED
-        """Topics that are given to nobody."""
+        """Topics that are assigned to no member."""
         self.guard = ResetGuard()
         self._brokers_rules = self._rules = rules
         self._settings: Mapping[str, str] = {}
@@ -80,13 +92,13 @@ class ConsumerGroup:
         )
 
     def set_pause(self, pause: Pause, now_ms: int) -> Outcome:
-        """From now on this is given to nobody; a new epoch begins at the next heartbeat."""
+        """From now on paused topics are assigned to no member; a new epoch begins at the next heartbeat."""
         self.pause = pause
         self._looked_at = None
         return Outcome()
 
     def fence_all(self, now_ms: int) -> Outcome:
-        """Puts every member out; what is left is an empty group, which those who come back make their own again."""
+        """Fences every member and leaves an empty group, which members that return make their own again."""
         record = replace(empty_classic(self.state, now_ms), is_reset=True)
         return Outcome(records=[*self.state.removal(), record], is_whole=True, fenced=len(self.members))
 
@@ -95,7 +107,7 @@ class ConsumerGroup:
         return self._topics.of_all(self.state, image)
 
     def check(self, member_id: str, epoch: int) -> Code | None:
-        """Why somebody does not speak for a member in this epoch; None if he does."""
+        """Why a request does not count as the member's in this epoch; None if it does."""
         member = self.members.get(member_id)
         if member is None:
             return Code.UNKNOWN_MEMBER_ID
@@ -117,7 +129,7 @@ class ConsumerGroup:
                 self._await_revocation(member_id, now_ms)
 
     def restart_sessions(self, now_ms: int) -> Outcome:
-        """Nobody could be heard while the group was not there."""
+        """No member could be heard while the group was not loaded."""
         self.emptied_ms = now_ms
         for member_id, member in self.members.items():
             self.deadlines.set(member_id, DeadlineKind.SESSION, now_ms + self._session_ms(member))
@@ -129,33 +141,41 @@ class ConsumerGroup:
         if member is not None:
             self.deadlines.set(member_id, DeadlineKind.SESSION, now_ms + self._session_ms(member))
 
-    def heartbeat(
-        self, event: ConsumerHeartbeat, image: MetadataImage, now_ms: int, draft: ConsumerStateDraft | None = None
-    ) -> tuple[HeartbeatAnswer, Outcome]:
-        """Raises ApiError if the member is refused; `draft` has what goes before in the same event."""
+    def heartbeat(self, event: ConsumerHeartbeat, image: MetadataImage, now_ms: int) -> tuple[HeartbeatAnswer, Outcome]:
+        """Raises ApiError if the member is refused."""
+        if event.is_leave:
+            event.check()
+            self.take_settings(image)
+            return self._leave(event, ConsumerStateDraft(self.state), image, now_ms)
+        (answer,), outcome = self.heartbeats([event], image, now_ms)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer, outcome
+
+    def heartbeats(
+        self,
+        events: Sequence[ConsumerHeartbeat],
+        image: MetadataImage,
+        now_ms: int,
+        draft: ConsumerStateDraft | None = None,
+    ) -> tuple[list[HeartbeatAnswer | ApiError], Outcome]:
+        """Heartbeats of members that stay, as one event: all who join get parts of the same plan. A member that is
+        refused gets an error; if all are, nothing happens. `draft` has what goes before in the same event.
+        """
         draft = draft or ConsumerStateDraft(self.state)
         self.take_settings(image)
-        event.check()
-        if event.is_leave:
-            return self._leave(event, draft, image, now_ms)
-        check_assignor(event.assignor, self._rules)
-        member_id = event.member_id or self._rules.new_member_id(event.client_id)
-        before = self._admit(event, member_id, draft)
-        member = _updated(before, event)
-        if member.pattern != before.pattern:
-            check_pattern(member.pattern, self._rules)
-        given_before = draft.state.current_of(member_id)
-        self.advance(draft, member, event.owned, image)
-        current = draft.state.current_of(member_id)
-        self.heard(member_id, now_ms)
-        is_told = event.is_full or current.assigned != given_before.assigned or event.epoch != given_before.epoch
-        answer = HeartbeatAnswer(
-            member_id=member_id,
-            epoch=current.epoch,
-            heartbeat_interval_ms=self._rules.consumer_heartbeat_interval_ms,
-            assignment=current.assigned if is_told else None,
-        )
-        return answer, self.finish(draft, image, now_ms)
+        admitted: list[_Admitted | ApiError] = []
+        for event in events:
+            try:
+                admitted.append(self._enter(draft, event))
+            except ApiError as error:
+                admitted.append(error)
+        entered = [each for each in admitted if isinstance(each, _Admitted)]
+        if not entered:
+            return [each for each in admitted if isinstance(each, ApiError)], Outcome()
+        self._plan(draft, image, is_needed=any(each.reads_anew for each in entered))
+        answers = [each if isinstance(each, ApiError) else self._answer(draft, each, now_ms) for each in admitted]
+        return answers, self.finish(draft, image, now_ms)
 
     def replace_member(self, draft: ConsumerStateDraft, member_id: str, new_id: str) -> None:
         """A static member goes on under a new id, with what it had."""
@@ -172,13 +192,47 @@ class ConsumerGroup:
         self, draft: ConsumerStateDraft, member: ConsumerMember, owned: Assignment | None, image: MetadataImage
     ) -> None:
         """The member into the epoch, the epoch into the target, the target into what the member has."""
-        member_id = member.member_id
-        before = draft.state.members.get(member_id)
+        self._plan(draft, image, is_needed=self._describe(draft, member))
+        self._move(draft, member.member_id, owned)
+
+    def _enter(self, draft: ConsumerStateDraft, event: ConsumerHeartbeat) -> _Admitted:
+        """Takes in what a member says of itself; raises ApiError, and has written nothing, if the member is refused."""
+        event.check()
+        check_assignor(event.assignor, self._rules)
+        member_id = event.member_id or self._rules.new_member_id(event.client_id)
+        before, replaces = self._admit(event, member_id, draft.state)
+        member = _updated(before, event)
+        if member.pattern != before.pattern:
+            check_pattern(member.pattern, self._rules)
+        if replaces is not None:
+            check_room(draft.state, before, member, self._rules)
+            self.replace_member(draft, replaces, member_id)
+        given = draft.state.current_of(member_id)
+        return _Admitted(event, member_id, given, reads_anew=self._describe(draft, member))
+
+    def _describe(self, draft: ConsumerStateDraft, member: ConsumerMember) -> bool:
+        """Writes down a member as it is now; whether it is new or reads other topics than before."""
+        before = draft.state.members.get(member.member_id)
         if member != before:
-            check_room(draft.state, member, self._rules)
-            draft.write(MemberRecord(self.group_id, member_id, member))
-        reads_the_same = before is not None and (before.topics, before.pattern) == (member.topics, member.pattern)
-        self._begin_epoch(draft, image, is_needed=not reads_the_same)
+            check_room(draft.state, before, member, self._rules)
+            draft.write(MemberRecord(self.group_id, member.member_id, member))
+        return before is None or (before.topics, before.pattern) != (member.topics, member.pattern)
+
+    def _answer(self, draft: ConsumerStateDraft, admitted: _Admitted, now_ms: int) -> HeartbeatAnswer:
+        event, member_id, given, _ = admitted
+        current = self._move(draft, member_id, event.owned)
+        self.heard(member_id, now_ms)
+        is_told = event.is_full or current.assigned != given.assigned or event.epoch != given.epoch
+        return HeartbeatAnswer(
+            member_id=member_id,
+            epoch=current.epoch,
+            heartbeat_interval_ms=self._rules.consumer_heartbeat_interval_ms,
+            assignment=current.assigned if is_told else None,
+        )
+
+    def _plan(self, draft: ConsumerStateDraft, image: MetadataImage, *, is_needed: bool) -> None:
+        """A new epoch if it is needed, and the targets that belong to the epoch."""
+        self._begin_epoch(draft, image, is_needed=is_needed)
         state = draft.state
         if state.epoch > state.assignment_epoch:
             assignor = chosen_assignor(state, self._rules.consumer_assignors)
@@ -191,12 +245,16 @@ class ConsumerGroup:
                 ),
                 TargetEpochRecord(self.group_id, state.epoch),
             )
+
+    def _move(self, draft: ConsumerStateDraft, member_id: str, owned: Assignment | None) -> Current:
+        """Brings a member towards its target; gives what it has then."""
         state = draft.state
         current = state.current_of(member_id)
         target = state.target_of(member_id)
         moved = reconcile(current, state.assignment_epoch, target, owned, state.free_of)
         if moved != current:
             draft.write(CurrentRecord(self.group_id, member_id, moved))
+        return moved
 
     def remove(self, draft: ConsumerStateDraft, member_ids: list[str], image: MetadataImage) -> None:
         for member_id in member_ids:
@@ -205,14 +263,14 @@ class ConsumerGroup:
             self._begin_epoch(draft, image, is_needed=True)
 
     def finish(self, draft: ConsumerStateDraft, image: MetadataImage, now_ms: int) -> Outcome:
-        """The records of an event; a group in which nobody speaks the new protocol any more becomes a classic one."""
+        """The records of an event; a group without members of the new protocol becomes a classic one."""
         outcome = Outcome(records=[*draft.records], is_whole=True)
-        if draft.state.is_all_classic:
+        if draft.changes_members and draft.state.is_all_classic:
             outcome.records += [*draft.state.removal(), to_classic(draft.state, image, now_ms)]
         return outcome
 
     def tick(self, image: MetadataImage, now_ms: int) -> Outcome:
-        """Removes those who were waited for in vain."""
+        """Removes the members that missed their deadline."""
         draft = ConsumerStateDraft(self.state)
         over = self.deadlines.over(now_ms, _RETRY_MS)
         for member_id in over:
@@ -224,9 +282,12 @@ class ConsumerGroup:
         outcome.expired = len(gone)
         return outcome
 
-    def _admit(self, event: ConsumerHeartbeat, member_id: str, draft: ConsumerStateDraft) -> ConsumerMember:
-        """The member that sends a heartbeat, as it was; raises ApiError if it may not."""
-        state = draft.state
+    def _admit(
+        self, event: ConsumerHeartbeat, member_id: str, state: ConsumerState
+    ) -> tuple[ConsumerMember, str | None]:
+        """The member that sends a heartbeat, as it was, and its former id if it is a static one that has another now;
+        raises ApiError if it may not.
+        """
         if event.instance_id is not None:
             known_id = state.static_ids.get(event.instance_id)
             if known_id is None and event.epoch != JOIN:
@@ -238,20 +299,19 @@ class ConsumerGroup:
                 if not is_away and state.members[known_id].classic is None:
                     reason = f"Instance id {event.instance_id} is owned by member {known_id}."
                     raise ApiError(Code.UNRELEASED_INSTANCE_ID, reason)
-                self.replace_member(draft, known_id, member_id)
-                return draft.state.members[member_id]
+                return replace(state.members[known_id], member_id=member_id), known_id
         member = state.members.get(member_id)
         if member is None:
             if event.epoch != JOIN:
                 raise ApiError(Code.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group.")
-            return ConsumerMember(member_id=member_id)
-        self._check_epoch(event, draft)
-        return member
+            return ConsumerMember(member_id=member_id), None
+        self._check_epoch(event, state)
+        return member, None
 
-    def _check_epoch(self, event: ConsumerHeartbeat, draft: ConsumerStateDraft) -> None:
-        current = draft.state.current_of(event.member_id)
+    def _check_epoch(self, event: ConsumerHeartbeat, state: ConsumerState) -> None:
+        current = state.current_of(event.member_id)
         if event.epoch in (JOIN, current.epoch):
-            # Who joins again has given up everything, whatever we think it has.
+            # A member that joins again has given up everything, whatever we think it has.
             return
         missed_an_answer = event.epoch == current.previous_epoch and event.epoch < current.epoch
         if not missed_an_answer or event.owned is None or not event.owned <= current.assigned:
@@ -302,6 +362,8 @@ class ConsumerGroup:
 
 def _updated(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember:
     """The member as it describes itself now."""
+    if _says_nothing_new(event, member):
+        return member
     return replace(
         member,
         instance_id=member.instance_id if event.instance_id is None else event.instance_id,
@@ -315,6 +377,20 @@ def _updated(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember
         ),
         assignor=member.assignor if event.assignor is None else event.assignor,
         classic=None,
+    )
+
+
+def _says_nothing_new(event: ConsumerHeartbeat, member: ConsumerMember) -> bool:
+    """Whether it is only a sign of life, as most heartbeats are."""
+    return (
+        event.topics is None
+        and event.pattern is None
+        and event.rebalance_timeout_ms == -1
+        and event.assignor is None
+        and event.rack_id is None
+        and event.instance_id in (None, member.instance_id)
+        and member.classic is None
+        and (event.client_id, event.client_host) == (member.client_id, member.client_host)
     )
 
 

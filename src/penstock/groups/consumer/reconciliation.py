@@ -20,7 +20,7 @@ def reconcile(
 ) -> Current:
     """Where the member stands next.
 
-    `owned` is what it says it has, None if it does not say. `free_of` says which partitions are nobody's.
+    `owned` is what it says it has, None if it does not say. `free_of` says which partitions no member owns.
     """
     if current.has_reached(target_epoch):
         return current

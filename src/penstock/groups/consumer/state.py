@@ -73,7 +73,7 @@ class ConsumerState:
 
     @property
     def is_all_classic(self) -> bool:
-        """Nobody is left who speaks the new protocol."""
+        """No member is left that speaks the new protocol."""
         return bool(self.members) and all(member.classic is not None for member in self.members.values())
 
     def current_of(self, member_id: str) -> Current:
@@ -83,11 +83,11 @@ class ConsumerState:
         return self.targets.get(member_id, NOTHING)
 
     def free_of(self, partitions: Assignment) -> Assignment:
-        """Those that nobody has."""
+        """Those that no member has."""
         return partitions.difference(self._held)
 
     def is_waiting(self, member_id: str) -> bool:
-        """Whether something of its target is still somebody else's."""
+        """Whether another member still has a part of its target."""
         missing = self.target_of(member_id) - self.current_of(member_id).assigned
         return self.free_of(missing) != missing
 
@@ -153,15 +153,30 @@ class ConsumerState:
 
 
 class ConsumerStateDraft:
-    """The state as it will be once its records are in the log."""
+    """The state as it will be once its records are in the log. It is copied only when it is read after a record was
+    written: after the last record of most heartbeats it is not read.
+    """
 
     def __init__(self, state: ConsumerState) -> None:
-        self.state = state
+        self._state = state
+        self._applied = 0
+        """Records that `_state` has; it is a copy if there are any."""
         self.records: list[ConsumerRecord] = []
 
+    @property
+    def state(self) -> ConsumerState:
+        if self._applied < len(self.records):
+            if not self._applied:
+                self._state = self._state.copy()
+            for record in self.records[self._applied :]:
+                self._state.apply(record)
+            self._applied = len(self.records)
+        return self._state
+
+    @property
+    def changes_members(self) -> bool:
+        """Whether a member joins, leaves or changes what it says of itself."""
+        return any(isinstance(record, MemberRecord) for record in self.records)
+
     def write(self, *records: ConsumerRecord) -> None:
-        for record in records:
-            if not self.records:
-                self.state = self.state.copy()
-            self.records.append(record)
-            self.state.apply(record)
+        self.records += records

@@ -44,7 +44,7 @@ class Topics:
         return int.from_bytes(blake2b("\n".join(facts).encode(), digest_size=8).digest(), "big", signed=True)
 
     def plan(self, state: ConsumerState, image: MetadataImage, pause: Pause, assignor: str) -> Plan:
-        """Who is to read what; paused topics are nobody's."""
+        """Which member is to read what; paused topics are assigned to none."""
         read: dict[Subscription, frozenset[TopicId]] = {}
         partitions: dict[TopicId, int] = {}
         for subscription in set(map(_subscription, state.members.values())):

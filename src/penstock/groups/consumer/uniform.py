@@ -1,6 +1,6 @@
 """Balancing partitions among members that may read different topics.
 
-Topics with the same readers are one cohort. What nobody has goes to the reader with the fewest partitions; after that
+Topics with the same readers are one cohort. A free partition goes to the reader with the fewest partitions; after that
 partitions move one by one from a member to a reader of their topic that has at least two fewer. Each move brings the
 loads closer together, so there is an end to it, and if all read the same topics it is the least number of moves.
 
@@ -53,7 +53,7 @@ class Uniform:
         self._loads[member] = len(partitions)
 
     def hand_out(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Gives away what nobody has; of topics with few readers first, because those have no choice."""
+        """Assigns free partitions; those of topics with few readers first, because these have little choice."""
         cohorts: dict[tuple[int, ...], _Cohort] = {}
         for topic_id, found in self._readers.items():
             readers = tuple(found)
@@ -63,15 +63,18 @@ class Uniform:
                     self._cohorts_of[reader].append(cohort)
             if readers:
                 self._cohort_of[topic_id] = cohorts[readers]
-        for partition in sorted(partitions, key=lambda found: (self._cohort_of[found.topic_id].size, found)):
-            self._give(self._cohort_of[partition.topic_id].least(self._loads), partition)
+        waiting = by_topic(partitions)
+        for topic_id in sorted(waiting, key=lambda found: self._cohort_of[found].size):
+            cohort = self._cohort_of[topic_id]
+            for index in waiting[topic_id]:
+                self._give(cohort.least(self._loads), TopicIdPartition(topic_id, index))
 
     def balance(self) -> None:
         while max(self._loads, default=0) - min(self._loads, default=0) > 1 and self._balance_once():
             pass
 
     def _balance_once(self) -> bool:
-        """Who has most gives first, one at a time: so nobody gives what another should have given."""
+        """The member with most gives first, one partition at a time, so that no other gives in its place."""
         richest = [(-load, member) for member, load in enumerate(self._loads)]
         heapq.heapify(richest)
         has_moved = False

@@ -125,7 +125,7 @@ def _consumer_members(group: ConsumerGroup, image: MetadataImage) -> list[_Membe
 
 
 def _classic_members(group: ClassicGroup, image: MetadataImage) -> list[_Member]:
-    """While a group rebalances nobody knows who still reads what."""
+    """While a group rebalances it is not known which member still reads what."""
     is_known = group.state is GroupState.STABLE and group.generation.protocol_type == PROTOCOL_TYPE
     return [
         _Member(

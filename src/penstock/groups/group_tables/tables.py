@@ -111,7 +111,7 @@ class GroupTables:
             yield part, {shard: each.epoch for shard, each in led.items()}
 
     async def _write_groups(self, groups: Sequence[GroupRows], epochs: Mapping[int, int]) -> set[str]:
-        """The groups that were written. One whose rows somebody else has locked does not hold up the others."""
+        """The groups that were written. A group whose rows another client has locked does not hold up the others."""
         topic = self._image().topics.get(OFFSETS_TOPIC)
         if topic is None:
             return set()

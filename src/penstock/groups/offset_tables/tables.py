@@ -81,7 +81,7 @@ class OffsetTables:
         self._loop = asyncio.get_running_loop().create_task(work, name="offset tables")
 
     async def close(self) -> None:
-        """What is not written yet is written by who loads the shards next."""
+        """The next broker that loads the shards writes what is missing."""
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.wait([self._loop])
@@ -97,7 +97,8 @@ class OffsetTables:
         except Unreachable as error:
             if self._is_reachable:
                 logger.warning(
-                    "offset tables cannot be reached; they lag until they can", extra=fields(error=str(error))
+                    "cannot reach the offset tables; they lag until the database is back",
+                    extra=fields(error=str(error)),
                 )
             self._is_reachable = False
             pause_s = _AFTER_FAILURE_MS / 1000
@@ -266,7 +267,7 @@ class OffsetTables:
             )
         except ApiError as error:
             logger.warning(
-                "a group could not be moved to where it was set in the database; it is tried again",
+                "could not move a group to the offsets that were set in the database; will retry",
                 extra=fields(group=group_id, topic=topic, reason=f"{error.code.name} {error}"),
             )
             return {}
@@ -278,7 +279,7 @@ class OffsetTables:
         for row in rows:
             self._performed[topic][group_id, row.partition] = row.committed
             logger.warning(
-                "a group goes on from where it was set in the database",
+                "moved a group to the offsets that were set in the database",
                 extra=fields(group=group_id, topic=topic, partition=row.partition, offset=row.committed),
             )
         return {}
@@ -293,7 +294,7 @@ class OffsetTables:
         except Unreachable:
             raise
         except (Contended, Duplicate):
-            return False  # somebody else writes just now
+            return False  # another client is writing
         except (DatabaseError, StorageError) as error:
             if failure is None or failure.text != str(error):
                 logger.warning("an offset table cannot be used", extra=fields(topic=topic, reason=str(error)))
