@@ -14,12 +14,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 from penstock.cluster.decisions.settings import DYNAMIC_SETTINGS, KAFKA_NAMES
 from penstock.cluster.metadata import MetadataImage, TopicImage
 from penstock.config.address import Address
-from penstock.config.broker import BROKER_SETTINGS, SECTIONS, Config
+from penstock.config.broker import BROKER_SETTINGS, SECTIONS, Config, spelled
 from penstock.config.group import GROUP_SETTINGS
 from penstock.config.loader import DEFAULT, Loaded
 from penstock.config.setting import Kind, Setting
@@ -164,11 +163,7 @@ def _group_origins(
 
 def _spelled(setting: Setting, text: str) -> str:
     """The value in its usual spelling: Kafka shows what it understood, not what was typed."""
-    value = setting.parse(text)
-    if setting.kind is Kind.LIST:
-        assert isinstance(value, tuple)
-        return ",".join(value)
-    return _text(value) if setting.kind is not Kind.STRING else text
+    return text if setting.kind is Kind.STRING else spelled(setting.parse(text))
 
 
 def _start_values(config: Config, image: MetadataImage, broker: BrokerId) -> dict[str, str | None]:
@@ -177,14 +172,10 @@ def _start_values(config: Config, image: MetadataImage, broker: BrokerId) -> dic
         settings = getattr(config, section)
         for field in dataclasses.fields(settings):
             value = getattr(settings, field.name)
-            values[f"{section}.{field.name}"] = None if value is None else _text(value)
+            values[f"{section}.{field.name}"] = None if value is None else spelled(value)
     values["broker.listen"] = ",".join(map(str, config.broker.listen))
     if broker in image.brokers:
-        # What others are told in fact, with the port that was free when 0 was asked for.
+        # The addresses that the broker really advertises, with the port that it got for port 0.
         endpoints = image.brokers[broker].endpoints
         values["broker.advertised"] = ",".join(f"{name}://{Address(host, port)}" for name, host, port, _ in endpoints)
     return values
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

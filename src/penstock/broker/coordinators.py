@@ -49,7 +49,7 @@ C = TypeVar("C", bound=CoordinatorLifecycle)
 
 
 class OnDemand(Generic[C]):
-    """Owns a coordinator, and makes it when it is first asked for."""
+    """Owns a coordinator, and creates it at the first request for it."""
 
     def __init__(self, topic: str, metadata: MetadataChanges, make: Callable[[], C]) -> None:
         self._topic = topic
@@ -146,8 +146,8 @@ class Coordinators:
             await _write_marker(self._replicas, self._metadata.image, at, marker)
 
     def _role_changed(self, partition: Partition) -> None:
-        """A broker that leads a part of the state looks after it, whether or not somebody asks: what was decided
-        elsewhere is completed here.
+        """A broker that leads a part of the state looks after it without being asked: it completes what the broker
+        before it decided.
         """
         if partition.leadership is not None:
             if partition.topic_partition.topic == OFFSETS_TOPIC:

@@ -1,6 +1,6 @@
-"""Database groups as a configuration resource: from settings to a change of the metadata, and back to what is told.
+"""Database groups as a configuration resource: from settings to a change of the metadata, and back to a description.
 
-Passwords come in with a change and are encrypted at once. They are never told again.
+Passwords come in with a change. The broker encrypts them at once and never returns them.
 """
 
 from __future__ import annotations

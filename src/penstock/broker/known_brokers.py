@@ -16,7 +16,9 @@ from penstock.net.caller import Caller
 class KnownBrokers:
     """The brokers of the cluster, as one of them knows them."""
 
-    def __init__(self, me: BrokerId, image: Callable[[], MetadataImage]) -> None:
+    def __init__(self, me: BrokerId, image: Callable[[], MetadataImage], *, believes_client_ids: bool = True) -> None:
+        """`believes_client_ids`: whether the exception is made; it is not where callers have permissions."""
+        self._believes_client_ids = believes_client_ids
         self._me = me
         self._image = image
 
@@ -36,7 +38,7 @@ class KnownBrokers:
         """The broker that the caller says it is, if that one is alive and of a version without named listeners: it
         knows of no listener but the first.
         """
-        for broker in self._image().brokers.values():
+        for broker in self._image().brokers.values() if self._believes_client_ids else ():
             is_older = broker.is_alive and broker.inter_broker_listener is None and broker.id != self._me
             if is_older and caller.client_id == broker_client_id(broker.id):
                 return broker.id

@@ -13,7 +13,7 @@ _LEADER_MAY_BE_ANOTHER = (Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_ENOUGH_REPLICAS_
 
 
 class LeaderEndpoints:
-    """Who leads what, as the latest metadata has it."""
+    """The leaders of partitions, as the latest metadata has them."""
 
     def __init__(self, image: Callable[[], MetadataImage]) -> None:
         self._image = image

@@ -6,14 +6,13 @@ There are a few connections to each broker, opened when they are needed.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from typing import Any
 
 from penstock.cluster.metadata import ListenerEndpoint, MetadataImage
 from penstock.errors import PeerError
 from penstock.ids import BrokerId, broker_client_id
-from penstock.net.peer import Peer
+from penstock.net.peer import Peer, PeerSecurity
 from penstock.protocol import decoding, encoding, replica_fetch
 from penstock.protocol.apis import FETCH, Api
 from penstock.protocol.fetch import FetchPartition
@@ -40,10 +39,9 @@ class _Lines:
 
 
 class Peers:
-    def __init__(self, me: BrokerId, image: Callable[[], MetadataImage], tls: Callable[[], ssl.SSLContext]) -> None:
-        """`tls` gives what encrypted connections to other brokers are made with."""
+    def __init__(self, me: BrokerId, image: Callable[[], MetadataImage], security: PeerSecurity) -> None:
         self._me = me
-        self._tls = tls
+        self._security = security
         self._image = image
         self._lines: dict[tuple[str, int, int], _Lines] = {}
 
@@ -104,5 +102,6 @@ class Peers:
             broker_client_id(self._me),
             max_answer_bytes=_MAX_ANSWER_BYTES,
             timeout_s=_TIMEOUT_S,
-            tls=self._tls if endpoint.protocol.has_tls else None,
+            tls=self._security.tls if endpoint.protocol.has_tls else None,
+            login=self._security.login if endpoint.protocol.has_sasl else None,
         )

@@ -40,7 +40,7 @@ class RetiredRedirection:
         self._image = image
 
     def successor_of_gone(self, at: TopicPartition) -> int | None:
-        """Who takes what is still sent to a partition that its topic no longer has."""
+        """The partition that takes messages for a partition that its topic no longer has."""
         return retired_partitions.successor_of_gone(self._image(), at)
 
     async def append(

@@ -12,6 +12,7 @@ from typing import Any
 import uvloop
 
 from penstock.broker.broker import Broker
+from penstock.broker.module_loading import ModuleLoading
 from penstock.broker.service_manager import ServiceManager
 from penstock.config.loader import Loaded
 from penstock.errors import StorageError
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def serve(loaded: Loaded, on_ready: Callable[[str, str], None], service_manager: ServiceManager) -> int:
-    """Runs a broker until it is told to stop; gives the exit status. ConfigError if it cannot start."""
+    """Runs a broker until SIGTERM or SIGINT; returns the exit status. ConfigError if it cannot start."""
     # Compaction and look-ups run Python in threads: they may keep the event loop waiting this long, not 5 ms.
     sys.setswitchinterval(0.001)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -44,11 +45,14 @@ async def _run(loaded: Loaded, on_ready: Callable[[str, str], None], service_man
         return
     on_ready(str(broker.kafka_address), str(broker.http_address))
     service_manager.ready(f"serving Kafka clients on {broker.kafka_address}")
+    loading = ModuleLoading()
+    loading.start()
     try:
         reason = await stop
         logger.info("stopping", extra=fields(signal=reason))
         service_manager.stopping()
     finally:
+        await loading.close()
         await broker.close()
     logger.info("stopped")
 

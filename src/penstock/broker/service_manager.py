@@ -16,12 +16,12 @@ _PATIENCE_S = 5.0
 
 
 class ServiceManager:
-    """The one that has started this process, if it wants to be told."""
+    """The service manager that started this process, if it wants notifications."""
 
     def __init__(self, address: str | None, watchdog_ms: float | None, clock: Clock) -> None:
-        """`watchdog_ms`: it has to be told within this time, again and again, that we are alive."""
+        """`watchdog_ms`: we have to report within this time, again and again, that we are alive."""
         self._address = address
-        # Twice within the time: one that comes a little late is no reason for a restart.
+        # Twice within the time: a report that comes a little late is no reason for a restart.
         self._interval_ms = None if watchdog_ms is None else watchdog_ms / 2
         self._clock = clock
         self._told_ms = float("-inf")
@@ -37,7 +37,7 @@ class ServiceManager:
         return cls(address or None, int(watchdog_us) / 1000 if is_watched else None, clock)
 
     def ready(self, status: str) -> None:
-        """What was to be started serves; `status` is one line that `systemctl status` shows."""
+        """Everything has started and serves; `status` is one line that `systemctl status` shows."""
         self._tell(f"READY=1\nSTATUS={status}", _PATIENCE_S)
         self._is_ready = True
 
@@ -54,7 +54,7 @@ class ServiceManager:
             self._tell("WATCHDOG=1", 0.0)
 
     def _tell(self, message: str, patience_s: float) -> None:
-        """The socket holds a few messages: one that must arrive waits for room, one that comes again does not."""
+        """The socket holds a few messages: a message that must arrive waits for room, a repeated one does not."""
         if self._address is None:
             return
         # An address that begins with @ is in Linux's abstract namespace.

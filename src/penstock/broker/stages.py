@@ -12,7 +12,10 @@ from penstock.broker.handlers.fetch.handler import FetchHandler
 from penstock.broker.metrics.loop_monitor import LoopMonitor
 from penstock.broker.metrics.registry import RequestMetrics
 from penstock.broker.peers import Peers
+from penstock.broker.permissions.access import Permissions
+from penstock.broker.requests.client_limits import ClientLimits
 from penstock.broker.requests.dispatch import Dispatcher
+from penstock.broker.requests.quota_enforcement import QuotaEnforcement
 from penstock.cluster.controller.controller import Controller
 from penstock.cluster.coordination.contract import Coordination
 from penstock.cluster.folder import DataFolder
@@ -73,11 +76,15 @@ class ServingStage:
     coordinators: Coordinators
     fetch_handler: FetchHandler
     dispatcher: Dispatcher
+    quotas: ClientLimits
+    quota_enforcement: QuotaEnforcement
+    permissions: Permissions | None
+    """None without an authorizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundStage:
-    """What runs without being asked, as far as others look at it."""
+    """The background tasks that other parts of the broker use."""
 
     controller: Controller
     archive: ArchiveHold

@@ -1,7 +1,9 @@
-"""Whether a transactional batch belongs to a transaction that is going on (KIP-890), asked before it is appended.
+"""Checks before an append whether a transactional batch belongs to an ongoing transaction (KIP-890).
 
-The log is asked first: where the transaction is open already nothing else is needed. Else its guard is taken, and then
-the coordinator is asked, in this order: a marker that comes in between makes the guard void and the append fail.
+The broker looks at the log first: if the transaction is open there already, nothing else is needed. Otherwise it takes
+the log's guard and then asks the coordinator, in this order: a marker in between voids the guard, and the producer has
+to try again. What a log says counts only while its replica leads: one that begins to lead meanwhile may have another
+log.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from penstock.errors import ApiError, Code
 from penstock.ids import TopicPartition
 from penstock.protocol.produce import ProducePartition
 from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
+from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
 from penstock.storage.producers import ProducerState
 
@@ -47,27 +50,40 @@ class TransactionVerification:
         """Asks for all batches of a request that are the first of their transaction in their partition."""
         verified: Verified = {}
         by_producer: dict[tuple[int, int], list[TopicPartition]] = {}
+        led: list[tuple[TopicPartition, Partition, int, int]] = []
         for topic, index, records in wanted:
             if records is None or len(records) < HEADER_BYTES or topic in INTERNAL_TOPICS:
                 continue
             header = read_header(records)
             if not header.is_transactional:
                 continue
+            at = TopicPartition(topic, index)
             try:
-                log = self._replicas.find(topic, index).log
-            except ApiError:
-                continue  # the append says so
-            if log.successor is not None:
-                continue  # asked when it is known which log takes the batch
-            producers = log.producers
+                partition = self._replicas.find(topic, index)
+                if partition.log.successor is not None:
+                    continue  # asked when it is known which log takes the batch
+                partition.check_is_leader()
+            except ApiError as error:
+                verified[at] = error
+                continue
+            led.append((at, partition, partition.term, header.producer_id))
+            producers = partition.log.producers
             if not producers.has_open(header.producer_id, header.producer_epoch):
-                at = TopicPartition(topic, index)
                 verified[at] = producers.guard(header.producer_id)
                 by_producer.setdefault((header.producer_id, header.producer_epoch), []).append(at)
         for producer, places in by_producer.items():
             for at, code in (await self._ask(version, transactional_id, producer, places)).items():
                 if code is not Code.NONE:
                     verified[at] = _not_in(at, transactional_id, code, version)
+        for at, partition, term, producer_id in led:
+            guard = verified.get(at)
+            if isinstance(guard, ApiError):
+                continue
+            if partition.term != term:
+                # What its log says of the transaction now was not looked at.
+                verified[at] = ApiError(Code.NOT_LEADER_OR_FOLLOWER, f"{at} has changed its role meanwhile")
+            elif guard is not None and guard != partition.log.producers.guard(producer_id):
+                verified[at] = _ended_meanwhile(at, transactional_id, version)
         return verified
 
     async def guard_of(
@@ -83,6 +99,8 @@ class TransactionVerification:
         code = (await self._ask(version, transactional_id, producer, [at]))[at]
         if code is not Code.NONE:
             raise _not_in(at, transactional_id, code, version)
+        if guard != taker.producers.guard(taker.producer_id):
+            raise _ended_meanwhile(at, transactional_id, version)
         return guard
 
     async def _ask(
@@ -100,6 +118,13 @@ class TransactionVerification:
 
 def _not_in(at: TopicPartition, transactional_id: str, code: Code, version: int) -> ApiError:
     return ApiError(_spoken(code, version), f"{at} is not in the transaction {transactional_id}")
+
+
+def _ended_meanwhile(at: TopicPartition, transactional_id: str, version: int) -> ApiError:
+    """While the coordinator was asked, the marker of the transaction before arrived, or once more: a coordinator that
+    takes over writes the markers again, when the producer may have been told already that they are written.
+    """
+    return _not_in(at, transactional_id, Code.CONCURRENT_TRANSACTIONS, version)
 
 
 def _spoken(code: Code, version: int) -> Code:

@@ -26,6 +26,7 @@ from penstock.config.listeners import (
     parse_listener_name,
     resolve_listeners,
 )
+from penstock.config.quotas import QuotaSettings
 from penstock.config.security import SecuritySettings
 from penstock.config.setting import INT_MAX, Kind, Setting, meaning
 from penstock.config.sql import SqlSettings
@@ -39,7 +40,7 @@ def _path(text: str) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """[broker]: who this broker is and where it lives."""
+    """[broker]: the number, addresses and data folder of this broker."""
 
     id: int = field(
         default=1,
@@ -56,7 +57,7 @@ class BrokerSettings:
     advertised: NamedAddresses | None = field(
         default=None,
         metadata=meaning(
-            "HOST:PORT, or NAME://HOST:PORT for each listener, that others are told to connect to; "
+            "HOST:PORT, or NAME://HOST:PORT for each listener, that clients and other brokers connect to; "
             "empty means what listen has.",
             make=parse_advertised,
         ),
@@ -105,6 +106,29 @@ class Limits:
     connections_per_host: int = field(
         default=10_000, metadata=meaning("Open connections of each listener from one address.")
     )
+    login_frame_bytes: int = field(
+        default=65_536,
+        metadata=meaning("Largest request of a client that has not logged in yet, in bytes.", low=1024, high=INT_MAX),
+    )
+    login_ms: int = field(
+        default=10_000, metadata=meaning("Milliseconds that a client of a SASL listener has to log in.", low=100)
+    )
+    logins_per_host: int = field(
+        default=200,
+        metadata=meaning("Connections from one address that have not logged in yet, over all SASL listeners."),
+    )
+    failed_login_hosts: int = field(
+        default=10_000,
+        metadata=meaning("Addresses whose failed logins are remembered; the one remembered longest is forgotten."),
+    )
+    users: int = field(default=10_000, metadata=meaning("Users with passwords in the cluster."))
+    tls_handshakes: int = field(
+        default=64, metadata=meaning("TLS handshakes in progress on each listener; other connections wait.")
+    )
+    tls_handshakes_per_host: int = field(
+        default=16,
+        metadata=meaning("TLS handshakes in progress on each listener from one address; other connections wait."),
+    )
     other_request_bytes: int = field(
         default=8_388_608,
         metadata=meaning(
@@ -116,7 +140,16 @@ class Limits:
     in_flight_requests: int = field(
         default=10_000,
         metadata=meaning(
-            "Requests in progress over all connections, parked fetches apart; a connection has one at a time."
+            "Requests in progress over all connections, parked fetches apart; a connection has one at a time, beside "
+            "Produce requests whose records are written and not safe yet."
+        ),
+    )
+    unacknowledged_requests: int = field(
+        default=16,
+        metadata=meaning(
+            "Produce requests of one connection whose records are written and wait for a sync, a database or "
+            "followers; the next one waits. While more than half of limits.in_flight_requests are in progress, a "
+            "connection has one at a time."
         ),
     )
     in_flight_bytes: int = field(
@@ -176,6 +209,11 @@ class Limits:
     )
     topics_per_request: int = field(default=10_000, metadata=meaning("Topics that one request may name."))
     views_per_topic: int = field(default=1000, metadata=meaning("Views of one topic."))
+    acls: int = field(default=20_000, metadata=meaning("Access control lists of the cluster.", high=INT_MAX))
+    kept_decisions: int = field(
+        default=100_000,
+        metadata=meaning("Answers of the authorizer that are kept for the next time; beyond it, all are forgotten."),
+    )
     partition_series: int = field(
         default=2000,
         metadata=meaning("Partitions of a broker that have series of their own on /metrics.", low=0),
@@ -350,6 +388,7 @@ class Config:
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     sql: SqlSettings = field(default_factory=SqlSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
+    quotas: QuotaSettings = field(default_factory=QuotaSettings)
     topic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     logging: LoggingSettings = LoggingSettings()
 
@@ -364,6 +403,9 @@ class Config:
             in_cluster=self.in_cluster,
         )
         self.security.check(tuple(each.name for each in listeners))
+        for each in listeners:
+            if each.is_inter_broker:
+                self.security.check_inter_broker(each.name)
         return listeners
 
     @property
@@ -381,6 +423,7 @@ Section = (
     | ClusterSettings
     | SqlSettings
     | SecuritySettings
+    | QuotaSettings
     | LoggingSettings
 )
 
@@ -394,6 +437,7 @@ SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
         "cluster": ClusterSettings,
         "sql": SqlSettings,
         "security": SecuritySettings,
+        "quotas": QuotaSettings,
         "logging": LoggingSettings,
     }
 )

@@ -19,6 +19,13 @@ class ClusterSettings:
             make=parse_coordinator,
         ),
     )
+    coordinator_tls: bool = field(
+        default=False,
+        metadata=meaning(
+            "Whether ZooKeeper is reached through TLS: checked against security.ca_file and by name, and shown "
+            "security.certificate_file if that is set."
+        ),
+    )
     lease_ms: int = field(
         default=6_000,
         metadata=meaning("Milliseconds after which a silent broker counts as dead.", low=1_000, high=300_000),

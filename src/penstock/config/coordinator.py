@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.config.address import parse_address
 
 _SCHEME = "zk://"
-# What is allowed in a path of ours; ZooKeeper takes more, but nobody needs it.
+# What is allowed in a chroot path; ZooKeeper takes more, but Penstock has no use for it.
 _PATH = re.compile(r"(/[A-Za-z0-9._-]+)+")
 _MAX_PATH_LENGTH = 90
 _ALLOWED = (

@@ -89,7 +89,7 @@ class DatabaseAddress:
 
     @property
     def place(self) -> tuple[str, str, int, str]:
-        """What tells it from other databases, whoever the user is."""
+        """What tells it from other databases; the user does not matter."""
         return self.dialect.value, self.host, self.port, self.database
 
     def with_password(self, password: str) -> DatabaseAddress:

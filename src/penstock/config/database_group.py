@@ -46,7 +46,7 @@ ARRIVING = "partitions.arriving"
 
 
 def server_entry(number: int, what: str) -> str:
-    """The name under which something is told of a server: ADDRESS, ROLE, STATE, LAG_MS or PROBLEM."""
+    """The name of an entry about a server: ADDRESS, ROLE, STATE, LAG_MS or PROBLEM."""
     return f"server.{number}.{what}"
 
 

@@ -1,4 +1,4 @@
-"""The listeners of a broker: where it takes connections, under which names, and where others are told to connect.
+"""The listeners of a broker: where it takes connections, under which names, and which addresses it advertises.
 
 The spelling is that of Kafka's `listeners`: `NAME://HOST:PORT,NAME://HOST:PORT`. A `HOST:PORT` without a name is one
 listener named PLAINTEXT. See "Listeners" in `docs/cluster.md`.
@@ -56,9 +56,9 @@ class ListenerSettings:
 
     name: str
     address: Address
-    """What it binds; port 0 takes a free one."""
+    """The address that it binds; port 0 takes a free one."""
     advertised: Address | None
-    """What others are told to connect to; None for what it binds. Port 0 stands for the port that it binds."""
+    """The address that it advertises; None for the one that it binds. Port 0 stands for the port that it binds."""
     is_inter_broker: bool
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
@@ -66,7 +66,7 @@ class ListenerSettings:
         return str(NamedAddresses([NamedAddress(self.name, self.address)]))
 
     def endpoint(self, bound: Address) -> Address:
-        """What others are told to connect to when it has bound this address."""
+        """The address that it advertises once it has bound this one."""
         advertised = self.advertised or bound
         return advertised if advertised.port else Address(advertised.host, bound.port)
 

@@ -12,7 +12,6 @@ A topic default is `topic.` and Kafka's name: `retention.ms` in [topic], PENSTOC
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,9 @@ from penstock.errors import ConfigError
 PREFIX = "PENSTOCK_"
 DATABASE_SERVERS_VARIABLE = "PENSTOCK_DATABASE_SERVERS"
 # Variables that belong to the client commands; a broker started from the same shell leaves them alone.
-CLIENT_VARIABLES = frozenset({"PENSTOCK_BOOTSTRAP", DATABASE_SERVERS_VARIABLE})
+CLIENT_VARIABLES = frozenset({"PENSTOCK_BOOTSTRAP", "PENSTOCK_COMMAND_CONFIG", DATABASE_SERVERS_VARIABLE})
+ALIASES = {"PENSTOCK_ADMIN_PASSWORD": "security.admin_password"}
+"""Variables with a shorter name than that of their key."""
 DEFAULT = "default"
 
 
@@ -127,6 +128,7 @@ def _from_flags(flags: Mapping[str, str]) -> Iterator[_Given]:
 def _from_environment(env: Mapping[str, str]) -> Iterator[_Given]:
     known = {variable_of(key): key for key in BROKER_SETTINGS}
     known |= {variable_of(f"topic.{name}"): f"topic.{name}" for name in TOPIC_SETTINGS}
+    known |= ALIASES
     for variable, text in env.items():
         if not variable.startswith(PREFIX) or variable in CLIENT_VARIABLES:
             continue
@@ -197,6 +199,8 @@ def _text(setting: Setting, value: object, origin: str) -> str:
 
 
 def _toml(file: Path) -> dict[str, Any]:
+    import tomllib
+
     try:
         text = file.read_bytes().decode("utf-8")
     except OSError as error:

@@ -270,7 +270,7 @@ _SETTINGS = (
         name=VIEW_OF_SETTING,
         kind=Kind.STRING,
         default="",
-        doc="Topic that this one is a view of; said when it is created.",
+        doc="Topic that this one is a view of; set at its creation.",
     ),
     Setting(
         name=VIEW_TAGS_SETTING,

@@ -22,7 +22,7 @@ PREFIX = "penstock-"
 OF_RECORD = "penstock-header-"
 """Before the name of a header of the record."""
 PLAIN = frozenset({"traceparent", "tracestate"})
-"""Handed on under their own names: who traces requests looks for them there."""
+"""Handed on under their own names, where tracing tools look for them."""
 
 _TOLD_OTHERWISE = TIMING | FAILING | {TAGS, BIZ_ID, RESEND}
 """Headers of a record that are ours: what the receiver can use of them has a header of its own."""

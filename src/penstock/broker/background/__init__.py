@@ -1,1 +1,1 @@
-"""What a broker does without being asked: retention, compaction, retired partitions, what archives still need."""
+"""The background work of a broker: retention, compaction, retired partitions, what archives still need."""

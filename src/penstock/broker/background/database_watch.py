@@ -73,7 +73,7 @@ class DatabaseWatch:
         try:
             await self.look()
         except CoordinationError as error:
-            logger.warning("cannot say how database groups are, retrying", extra=fields(reason=str(error)))
+            logger.warning("cannot publish the state of database groups, retrying", extra=fields(reason=str(error)))
         await asyncio.sleep(self._look_s)
 
     async def look(self) -> None:
@@ -105,7 +105,7 @@ class DatabaseWatch:
 
     async def _look_for_primary(self, info: DatabaseGroupInfo, group: DatabaseGroup) -> None:
         """Commits what the administrator has done: another server is the primary."""
-        if not all(server.was_asked for server in group.servers):
+        if not all(server.is_known_since_change for server in group.servers):
             return
         before, watch = self._watches.get(info.name, (info, PrimaryWatch()))
         if (before.servers, before.generation) != (info.servers, info.generation):
@@ -144,7 +144,7 @@ class DatabaseWatch:
             )
         self._warn_if(
             not primary.is_down and primary.has_lost_semi_sync,
-            "semi-synchronous replication has turned itself off: what is acknowledged may be on the primary alone",
+            "semi-synchronous replication has turned itself off: acknowledged records may be on the primary alone",
             group,
             str(primary.address),
         )

@@ -123,8 +123,8 @@ class PartitionRetirement:
 async def has_unread(partition: Partition, offset: int) -> bool:
     """Whether a reader that goes on at `offset` would be given a record.
 
-    Markers are given to nobody, and aborted records are not missed by anybody: a client that has read all there is
-    may have committed an offset before them.
+    Markers and aborted records do not count, because no consumer gets them: a client that has read everything may have
+    committed an offset before them.
     """
     position = max(offset, partition.log.start_offset)
     while position < partition.high_watermark:

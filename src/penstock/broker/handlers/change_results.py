@@ -1,7 +1,10 @@
-"""The results of a change of metadata, by item: also when the change could not be committed."""
+"""The results of a change of metadata, by item: also when the change could not be committed, or the time of the request
+is over.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
@@ -13,6 +16,16 @@ log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 R = TypeVar("R")
+
+TIMED_OUT = ApiError(
+    Code.REQUEST_TIMED_OUT,
+    "The change was made, and the broker is still carrying it out: do not send it again, look at the topic later.",
+)
+
+
+def deadline_of(timeout_ms: int) -> float:
+    """When the time of a request is over that begins now, as a time of the event loop."""
+    return asyncio.get_running_loop().time() + max(0, timeout_ms) / 1000
 
 
 async def results_or_failure(
@@ -26,7 +39,7 @@ async def results_or_failure(
 
 
 def not_written(error: CoordinationError) -> ApiError:
-    """What the client is told; the reason is logged, and no more: a cluster may be without its tree for a while."""
+    """The error for the client. Logs the reason without a traceback: a cluster may be without its tree for a while."""
     log.warning("cannot commit a metadata change", extra=fields(reason=str(error)))
     return ApiError(Code.UNKNOWN_SERVER_ERROR, f"The change could not be written: {error}")
 

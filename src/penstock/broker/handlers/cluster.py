@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from penstock.broker.handlers.change_results import results_or_failure
+from penstock.broker.requests.client_limits import ClientLimits
 from penstock.broker.requests.context import RequestContext
 from penstock.cluster import timer_topics
 from penstock.cluster.decisions.retired_partitions import seen_of_gone
@@ -28,6 +29,7 @@ from penstock.config.address import Address
 from penstock.config.broker import BrokerSettings, Limits
 from penstock.errors import ApiError, Code
 from penstock.ids import NO_TOPIC_ID, BrokerId
+from penstock.net.caller import Caller
 from penstock.protocol.messages.describe_cluster import (
     BROKERS,
     CONTROLLERS,
@@ -60,8 +62,8 @@ CACHED_ANSWERS_MAX = 256
 # The first version that says of a leader that it has no listener like the client's.
 LISTENER_ERRORS_SINCE = 6
 
-# Through which listener the client came, whether all topics are asked for, whether ids and listener errors are allowed,
-# whether a producer asks, what it cannot write to, and the request: all that an answer depends on.
+# The listener that the client came through, whether it requests all topics, whether ids and listener errors are
+# allowed, whether the client is a producer, what it cannot write to, and the request: all that an answer depends on.
 _Key = tuple[str, bool, bool, bool, bool, frozenset[str], MetadataRequest]
 
 
@@ -74,10 +76,13 @@ class ClusterHandlers:
         settings: BrokerSettings,
         limits: Limits,
         without_writes: Callable[[], frozenset[str]] = frozenset,
+        quotas: ClientLimits | None = None,
     ) -> None:
         """`without_writes` names the database groups that take no writes now."""
         self._metadata = metadata
         self._without_writes = without_writes
+        self._quotas = quotas
+        self._default_partitions = settings.default_partitions
         self._creates_topics = settings.auto_create_topics
         self._topics_max = limits.topics_per_request
         # Answers made from the image of this version; dropped with it.
@@ -118,7 +123,7 @@ class ClusterHandlers:
             if error := self._refusal(asked, context):
                 topics = [_error_topic(topic, error, context) for topic in asked]
                 return _metadata(image, topics, request, caller.listener)
-            errors = await self._create_missing(asked, request)
+            errors = await self._create_missing(asked, request, caller)
             image = self._metadata.image
             reach = _Reach.of(image, context, unwritable)
             topics = []
@@ -170,7 +175,7 @@ class ClusterHandlers:
         )
 
     async def _create_missing(
-        self, asked: Sequence[MetadataRequestTopic], request: MetadataRequest
+        self, asked: Sequence[MetadataRequestTopic], request: MetadataRequest, caller: Caller
     ) -> dict[str, ApiError]:
         """Creates what may be created; the errors of what could not be."""
         known = self._metadata.image.topics
@@ -186,6 +191,10 @@ class ClusterHandlers:
             and topic.name not in INTERNAL_TOPICS
             and timer_topics.timer_topic(topic.name) is None
         ]
+        if missing and self._quotas is not None:
+            allowance = self._quotas.partition_allowance(caller, is_strict=True)
+            # The others stay unknown: clients ask again.
+            missing = [name for name in missing if allowance.take(self._default_partitions)]
         if not missing:
             return {}
         results = await results_or_failure(

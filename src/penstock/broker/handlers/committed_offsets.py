@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from penstock.broker.handlers.repeated_commits import RepeatedCommits
 from penstock.broker.remote_groups import RemoteGroups
 from penstock.broker.requests.context import RequestContext
 from penstock.clock import Clock
 from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.errors import ApiError, Code
+from penstock.groups.commits import Commit
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.events import MemberEpoch
 from penstock.groups.offsets import Committed
@@ -49,7 +51,7 @@ own.
 _MANY_GROUPS_FROM = 8
 _TOPIC_IDS_FROM = 10
 _NOT_FOUND_FROM = 9
-"""Before, a commit to a group that does not exist is told that its generation is wrong."""
+"""Older versions answer a commit to an unknown group with an error about its generation."""
 
 
 class _Asked(NamedTuple):
@@ -80,17 +82,26 @@ class CommittedOffsetHandlers:
         self._remote = remote
         self._metadata = metadata
         self._clock = clock
+        self._repeated = RepeatedCommits(self._find)
 
     async def offset_commit(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
         now_ms = self._clock.now_ms()
+        member = MemberEpoch(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+        plain = self._repeated.plain(request, context.version, self._metadata.image, now_ms)
+        if plain is not None:
+            whole, codes = await self._commit(request.group_id, member, plain.commit)
+            if whole is None and codes is plain.commit.shape.accepted:
+                return plain.accepted
+            named = [self._asked(topic, context.version) for topic in request.topics]
+            return await _answer(named, whole, codes, context)
         expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
         offsets: dict[TopicPartition, Committed] = {}
         asked: list[_Asked] = []
         is_complete = True
         async for topic in context.work.over(request.topics):
-            name, code = self._name_of(topic.name, topic.topic_id, context.version)
-            count = self._partitions_of(name)
-            asked.append(_Asked(topic, name, count, code))
+            place = self._asked(topic, context.version)
+            asked.append(place)
+            _, name, count, _ = place
             for wanted in topic.partitions:
                 index = wanted.partition_index
                 if 0 <= index < count:
@@ -103,19 +114,15 @@ class CommittedOffsetHandlers:
                     )
                 else:
                     is_complete = False
-        member = MemberEpoch(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
         whole, codes = await self._commit(request.group_id, member, offsets, is_complete=is_complete)
-        if whole is Code.GROUP_ID_NOT_FOUND and context.version < _NOT_FOUND_FROM:
-            whole = Code.ILLEGAL_GENERATION
-        if whole is None and not any(codes.values()):
-            whole = Code.NONE
-        topics = [topic.answer(whole, codes) async for topic in context.work.over(asked)]
-        return OffsetCommitResponse(topics=tuple(topics))
+        return await _answer(asked, whole, codes, context)
 
     async def offset_fetch(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
         if context.version >= _MANY_GROUPS_FROM:
+            # A member requests its own group. A client that requests many could make this broker send as many requests.
+            may_ask_others = len(request.groups) == 1
             groups = [
-                await self._fetch(group, context, request.require_stable)
+                await self._fetch(group, context, request.require_stable, may_ask_others=may_ask_others)
                 async for group in context.work.over(request.groups)
             ]
             return OffsetFetchResponse(groups=tuple(groups))
@@ -166,10 +173,17 @@ class CommittedOffsetHandlers:
         )
 
     async def _commit(
-        self, group_id: str, member: MemberEpoch, offsets: dict[TopicPartition, Committed], *, is_complete: bool
-    ) -> tuple[Code | None, dict[TopicPartition, Code]]:
+        self,
+        group_id: str,
+        member: MemberEpoch,
+        offsets: Mapping[TopicPartition, Committed],
+        *,
+        is_complete: bool = True,
+    ) -> tuple[Code | None, Mapping[TopicPartition, Code]]:
         try:
-            if member.is_nobody and asks_for_reset(offset.metadata for offset in offsets.values()):
+            if isinstance(offsets, Commit):  # without metadata, so it is no reset
+                return await self._coordinator.commit(group_id, member, offsets)
+            if member.is_no_member and asks_for_reset(offset.metadata for offset in offsets.values()):
                 if not is_complete:
                     return Code.OPERATION_NOT_ATTEMPTED, {}
                 unmarked = {at: offset._replace(metadata="") for at, offset in offsets.items()}
@@ -179,7 +193,12 @@ class CommittedOffsetHandlers:
             return error.code, {}
 
     async def _fetch(
-        self, group: OffsetFetchRequestGroup, context: RequestContext, require_stable: bool
+        self,
+        group: OffsetFetchRequestGroup,
+        context: RequestContext,
+        require_stable: bool,
+        *,
+        may_ask_others: bool = True,
     ) -> OffsetFetchResponseGroup:
         version = context.version
         try:
@@ -205,7 +224,8 @@ class CommittedOffsetHandlers:
                 )
             return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(topics))
         except ApiError as error:
-            if error.code is Code.NOT_COORDINATOR and not context.caller.is_inter_broker:
+            is_elsewhere = error.code is Code.NOT_COORDINATOR
+            if is_elsewhere and may_ask_others and not context.caller.is_inter_broker:
                 answer = await self._remote.offsets(group, version, require_stable=require_stable)
                 if answer is not None:
                     return answer
@@ -214,7 +234,7 @@ class CommittedOffsetHandlers:
     async def _offsets(
         self, group_id: str, places: list[TopicPartition] | None, require_stable: bool
     ) -> dict[TopicPartition, Committed | Code]:
-        """What is committed, or why it is not told: who wants it stable waits for the end of a transaction."""
+        """Committed offsets, or why there is none: a client that wants stable ones waits for the transaction to end."""
         held, pending = await self._coordinator.fetch(group_id, places)
         offsets: dict[TopicPartition, Committed | Code] = {at: found or Code.NONE for at, found in held.items()}
         if require_stable:
@@ -246,9 +266,29 @@ class CommittedOffsetHandlers:
             return name, Code.UNKNOWN_TOPIC_OR_PARTITION
         return self._metadata.image.topic_names_by_id.get(topic_id, ""), Code.UNKNOWN_TOPIC_ID
 
+    def _asked(self, topic: OffsetCommitRequestTopic, version: int) -> _Asked:
+        name, unknown = self._name_of(topic.name, topic.topic_id, version)
+        return _Asked(topic, name, self._partitions_of(name), unknown)
+
+    def _find(self, topic: OffsetCommitRequestTopic, version: int) -> tuple[str, int]:
+        name, _ = self._name_of(topic.name, topic.topic_id, version)
+        return name, self._partitions_of(name)
+
     def _partitions_of(self, name: str) -> int:
         topic = self._metadata.image.seen(name)
         return 0 if topic is None else len(topic.partitions)
+
+
+async def _answer(
+    asked: Sequence[_Asked], whole: Code | None, codes: Mapping[TopicPartition, Code], context: RequestContext
+) -> OffsetCommitResponse:
+    """The answer to a commit: `whole` is what was said of all of it; if it is None, `codes` has what was of each."""
+    if whole is Code.GROUP_ID_NOT_FOUND and context.version < _NOT_FOUND_FROM:
+        whole = Code.ILLEGAL_GENERATION
+    if whole is None and not any(codes.values()):
+        whole = Code.NONE
+    topics = [topic.answer(whole, codes) async for topic in context.work.over(asked)]
+    return OffsetCommitResponse(topics=tuple(topics))
 
 
 def _in_pieces(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -257,7 +297,7 @@ def _in_pieces(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _refused(asked: Sequence[OffsetFetchRequestTopics], code: Code) -> list[OffsetFetchResponseTopics]:
-    """Every partition that was asked for, with the reason why its offset is not told."""
+    """Every requested partition, with the reason why the answer has no offset for it."""
     return [
         OffsetFetchResponseTopics(
             name=topic.name, partitions=tuple(_partition(index, code) for index in topic.partition_indexes)

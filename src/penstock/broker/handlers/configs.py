@@ -2,13 +2,16 @@
 
 Settings belong to a resource: a topic, a group, this broker (its id), all brokers (the empty name), the loggers of this
 broker, or a database group. Each resource of a request has its own result.
+
+The broker answers a change when the partitions that it has are set accordingly (`carried_out`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeVar
 
 from penstock.broker import logger_levels
 from penstock.broker.config_descriptions import ConfigDescriptions, Described
@@ -48,6 +51,10 @@ from penstock.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from penstock.replication.replicas import Replicas
+
+Alter = TypeVar("Alter", AlterConfigsRequest, IncrementalAlterConfigsRequest)
+Altered = TypeVar("Altered", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 
 DEFAULT_LIMITS = Limits()
 _ALL_TYPES_FROM = 1
@@ -55,7 +62,7 @@ _EMPTY_TYPES = (16,)
 """Client metrics: Kafka has settings of them, there are none here."""
 _LOGGER_SOURCE = 6
 _ON_REQUEST = (DATABASE_RESOURCE,)
-"""Types that Kafka's clients do not know: listed for those who name them."""
+"""Types that Kafka's clients do not know: the broker lists them only for clients that name them."""
 _STRING = 2
 
 
@@ -73,7 +80,9 @@ _ONE_BY_ONE: Mapping[int, str] = {
     ResourceType.BROKER_LOGGER: "Log levels",
     ResourceType.DATABASE: "Settings of database groups",
 }
-"""What is not replaced as a whole, and how it is called: who leaves something out does not mean to remove it."""
+"""Resources that AlterConfigs does not replace as a whole, with their names in messages: a client that leaves out a
+setting does not mean to remove it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +308,29 @@ class ConfigHandlers:
         errors |= {(int(ResourceType.TOPIC), name): error for name, error in of_topics.items()}
         errors |= {(int(ResourceType.GROUP), name): error for name, error in of_groups.items()}
         return tuple(_altered(one, errors) for one in alterations)
+
+
+def carried_out(
+    alter: Callable[[Alter, RequestContext], Awaitable[Altered]], replicas: Replicas
+) -> Callable[[Alter, RequestContext], Awaitable[Altered]]:
+    """A handler that answers when the partitions here have the settings that it changed. Those of brokers are the
+    defaults of every topic; no client uses a topic yet that is still being made.
+    """
+
+    async def handle(request: Alter, context: RequestContext) -> Altered:
+        response = await alter(request, context)
+        if not request.validate_only and not replicas.is_settled:
+            names: set[str] = set()
+            for each in response.responses:
+                if each.error_code == Code.NONE and each.resource_type == ResourceType.TOPIC:
+                    names.add(each.resource_name)
+                elif each.error_code == Code.NONE and each.resource_type == ResourceType.BROKER:
+                    names.update(replicas.usable_topics)
+            if names:
+                await replicas.applied(names)
+        return response
+
+    return handle
 
 
 def _described_loggers() -> list[DescribeConfigsResourceResult]:

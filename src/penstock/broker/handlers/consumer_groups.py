@@ -6,7 +6,7 @@ from penstock.broker.handlers.group_admin import operations_on_groups
 from penstock.broker.requests.context import RequestContext
 from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.errors import ApiError, Code
-from penstock.groups.consumer.assignment import Assignment, by_topic, flat
+from penstock.groups.consumer.assignment import Assignment, flat, topics_of
 from penstock.groups.consumer.events import ConsumerHeartbeat
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.members import ConsumerMember
@@ -111,7 +111,7 @@ class ConsumerGroupHandlers:
         return describing.Assignment(
             topic_partitions=tuple(
                 describing.TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=partitions)
-                for topic_id, partitions in by_topic(assignment).items()
+                for topic_id, partitions in topics_of(assignment)
                 if topic_id in names
             )
         )
@@ -126,7 +126,7 @@ def _given(assignment: Assignment) -> beating.Assignment:
     return beating.Assignment(
         topic_partitions=tuple(
             beating.TopicPartitions(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in by_topic(assignment).items()
+            for topic_id, partitions in topics_of(assignment)
         )
     )
 

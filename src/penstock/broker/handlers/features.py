@@ -56,7 +56,7 @@ def _refusal(update: FeatureUpdateKey, version: int) -> ApiError | None:
     if level == in_force:
         return None
     if upgrade_type == UPGRADE:
-        return _invalid(update, f"level {in_force} is in force, and a downgrade has to be asked for as such")
+        return _invalid(update, f"level {in_force} is in force; a lower level needs the upgrade type of a downgrade")
     return ApiError(
         Code.FEATURE_UPDATE_FAILED,
         f"{name} stays at level {in_force}: the levels of features are fixed and cannot be changed",

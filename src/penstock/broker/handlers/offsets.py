@@ -23,6 +23,7 @@ from penstock.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from penstock.protocol.messages.describe_log_dirs import (
+    DescribedSegment,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -51,7 +52,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
 )
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
-from penstock.storage.contract import TimedOffset
+from penstock.storage.contract import LogSegment, TimedOffset
 from penstock.views.catalogue import Catalogue
 
 R = TypeVar("R")
@@ -69,7 +70,7 @@ _SPECIAL_TIMES = {
     LATEST_TIERED_TIMESTAMP: 9,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
-"""The first version in which each may be asked for."""
+"""The first version in which a client may request each."""
 
 
 class OffsetHandlers:
@@ -89,7 +90,7 @@ class OffsetHandlers:
             index = wanted.partition_index
             try:
                 if (topic, index) in twice:
-                    raise ApiError(Code.INVALID_REQUEST, f"{topic}-{index} is asked for more than once")
+                    raise ApiError(Code.INVALID_REQUEST, f"{topic}-{index} is in the request more than once")
                 _check_time(wanted.timestamp, context.version)
                 timers = timer_topic(topic)
                 base = self._catalogue.base_of(topic) if timers is None else timers.base
@@ -200,13 +201,18 @@ class OffsetHandlers:
         async for partition in context.work.over(list(self._replicas)):
             topic, index = partition.topic_partition
             if asked is None or index in asked.get(topic, ()):
-                await context.work.grow(1)
-                size = partition.pair.size_bytes
-                sizes.setdefault(topic, []).append(DescribeLogDirsPartition(partition_index=index, partition_size=size))
+                segments = partition.log.described_segments() if request.include_segments else ()
+                await context.work.grow(1 + len(segments))
+                found = DescribeLogDirsPartition(
+                    partition_index=index,
+                    partition_size=partition.pair.size_bytes,
+                    segments=tuple(_segment(each) for each in segments),
+                )
+                sizes.setdefault(topic, []).append(found)
         disk = os.statvfs(self._data)
         result = DescribeLogDirsResult(
             log_dir=str(self._data.absolute()),
-            topics=tuple(DescribeLogDirsTopic(name=name, partitions=tuple(found)) for name, found in sizes.items()),
+            topics=tuple(DescribeLogDirsTopic(name=name, partitions=tuple(each)) for name, each in sizes.items()),
             total_bytes=disk.f_blocks * disk.f_frsize,
             usable_bytes=disk.f_bavail * disk.f_frsize,
         )
@@ -217,6 +223,16 @@ async def _each(
     topic: str, items: tuple[W, ...], look_at: Callable[[str, W], Awaitable[R]], work: Work
 ) -> tuple[R, ...]:
     return tuple([await look_at(topic, item) async for item in work.over(items)])
+
+
+def _segment(segment: LogSegment) -> DescribedSegment:
+    return DescribedSegment(
+        base_offset=segment.base_offset,
+        end_offset=segment.end_offset,
+        size=segment.size_bytes,
+        first_timestamp=segment.first_timestamp_ms,
+        max_timestamp=segment.max_timestamp_ms,
+    )
 
 
 def _check_time(timestamp: int, version: int) -> None:
@@ -233,7 +249,7 @@ def _end_of_epoch(partition: Partition, epoch: int) -> tuple[int, int]:
     epochs, end = partition.log.epochs, partition.log.end_offset
     latest = epochs.latest
     if partition.log.is_read_only and 0 <= epoch <= partition.leader_epoch and (latest is None or epoch >= latest):
-        # There may be more of it than is known here. Whoever has read that must not take it for cut.
+        # The log may have more than this broker knows. A reader that has read that must not take it for truncated.
         return epoch, LONG_MAX
     if epoch < 0 or epoch > partition.leader_epoch or (latest is not None and epoch <= latest):
         return epochs.end_of(epoch, end)

@@ -10,13 +10,13 @@ from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.errors import ApiError, Code
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.transactions.producer_ids import ProducerIds
-from penstock.transactions.state_machine import NOBODY, Producer
+from penstock.transactions.state_machine import NO_PRODUCER, Producer
 
 if TYPE_CHECKING:
     from penstock.transactions.coordinator import TransactionCoordinator
 
 _FENCED_FROM = 4
-"""Before, a producer that has a successor is told that its epoch is wrong."""
+"""Older versions answer a fenced producer that its epoch is wrong."""
 
 
 class ProducerIdHandlers:
@@ -34,7 +34,7 @@ class ProducerIdHandlers:
                     Code.INVALID_REQUEST, "the transactional id is empty, or only one of producer id and epoch is set"
                 )
             decision = await self._transactions.coordinator().init(
-                request.transactional_id, NOBODY if expected.id < 0 else expected, request.transaction_timeout_ms
+                request.transactional_id, NO_PRODUCER if expected.id < 0 else expected, request.transaction_timeout_ms
             )
         except ApiError as error:
             return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)

@@ -1,10 +1,14 @@
-"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments.
+
+The broker answers a change when it has carried it out for the topics in question, or when the request's `timeout_ms` is
+over. Partitions of topics that are not ready by then get REQUEST_TIMED_OUT, and the broker goes on with them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
-from penstock.broker.handlers.change_results import not_written, results_or_failure
+from penstock.broker.handlers.change_results import TIMED_OUT, deadline_of, not_written, results_or_failure
 from penstock.broker.requests.context import RequestContext
 from penstock.cluster.metadata_changes import MetadataChanges
 from penstock.config.broker import Limits
@@ -30,6 +34,7 @@ from penstock.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from penstock.replication.replicas import Replicas
 
 Results = Mapping[TopicPartition, ApiError | None]
 
@@ -37,11 +42,13 @@ Results = Mapping[TopicPartition, ApiError | None]
 class ReassignmentHandlers:
     """Answers requests about leaders and replicas of single partitions."""
 
-    def __init__(self, metadata: MetadataChanges, limits: Limits) -> None:
+    def __init__(self, metadata: MetadataChanges, limits: Limits, replicas: Replicas) -> None:
         self._metadata = metadata
+        self._replicas = replicas
         self._topics_max = limits.topics_per_request
 
     async def elect_leaders(self, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+        deadline = deadline_of(request.timeout_ms)
         if request.election_type not in (PREFERRED, UNCLEAN):
             return ElectLeadersResponse(error_code=Code.INVALID_REQUEST)
         wanted = None
@@ -57,6 +64,7 @@ class ReassignmentHandlers:
                 # It is not known which partitions would have been in the response.
                 return ElectLeadersResponse(error_code=failure.code)
             results = dict.fromkeys(wanted, failure)
+        results = await self._carried_out(results, deadline)
         return ElectLeadersResponse(
             replica_election_results=tuple(
                 ReplicaElectionResult(
@@ -73,6 +81,7 @@ class ReassignmentHandlers:
     async def alter_reassignments(
         self, request: AlterPartitionReassignmentsRequest, context: RequestContext
     ) -> AlterPartitionReassignmentsResponse:
+        deadline = deadline_of(request.timeout_ms)
         allowed = request.allow_replication_factor_change
         # Partitions, not topics: all of them are decided in one piece.
         count = sum(max(1, len(topic.partitions)) for topic in request.topics)
@@ -92,6 +101,7 @@ class ReassignmentHandlers:
         results = await results_or_failure(
             self._metadata.reassign_partitions(targets, may_change_factor=allowed), targets
         )
+        results = await self._carried_out(results, deadline)
         return AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=allowed,
             responses=tuple(
@@ -132,6 +142,14 @@ class ReassignmentHandlers:
             if moving:
                 found.append(OngoingTopicReassignment(name=name, partitions=tuple(moving)))
         return ListPartitionReassignmentsResponse(topics=tuple(found))
+
+    async def _carried_out(self, results: Results, deadline: float) -> Results:
+        """The results once this broker has carried out the changes; at the deadline REQUEST_TIMED_OUT for the rest."""
+        changed = {at.topic for at, error in results.items() if error is None}
+        if not changed or self._replicas.is_settled:
+            return results
+        late = await self._replicas.late(changed, deadline)
+        return {at: TIMED_OUT if error is None and at.topic in late else error for at, error in results.items()}
 
     def _too_many(self, topics: tuple[object, ...]) -> bool:
         return len(topics) > self._topics_max

@@ -35,7 +35,7 @@ from penstock.replication.state_log import GuardedTransaction
 from penstock.transactions.state_machine import BUMPING_VERSION, Producer
 
 _FENCED_FROM = 2
-"""Before, a producer that has a successor is told that its epoch is wrong."""
+"""Older versions answer a fenced producer that its epoch is wrong."""
 _BROKERS_ONLY_FROM = 4
 """From this version of AddPartitionsToTxn on, it is what the leader of a partition asks the coordinator, for clients
 that do not ask themselves (KIP-890). Clients use the versions before.
@@ -95,7 +95,7 @@ class TransactionHandlers:
                     wanted.committed_offset, wanted.committed_leader_epoch, wanted.committed_metadata or "", now_ms
                 )
         try:
-            codes |= await self._commit(request, offsets, context.version)
+            codes.update(await self._commit(request, offsets, context.version))
         except ApiError as error:
             codes |= dict.fromkeys(offsets, error.code)
         return TxnOffsetCommitResponse(
@@ -182,7 +182,7 @@ class TransactionHandlers:
 
     async def _commit(
         self, request: TxnOffsetCommitRequest, offsets: Mapping[TopicPartition, Committed], version: int
-    ) -> dict[TopicPartition, Code]:
+    ) -> Mapping[TopicPartition, Code]:
         _require_names(request.transactional_id, request.group_id)
         groups = self._coordinators.groups.coordinator()
         producer = Producer(request.producer_id, request.producer_epoch)

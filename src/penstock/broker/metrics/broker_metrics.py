@@ -15,7 +15,10 @@ from penstock.broker.coordinators import Coordinators
 from penstock.broker.handlers.fetch.handler import FetchHandler
 from penstock.broker.metrics import catalogue
 from penstock.broker.metrics.registry import Metrics, Sample
+from penstock.broker.permissions.access import Permissions
+from penstock.broker.requests.client_limits import ClientLimits
 from penstock.net.listener import Listeners
+from penstock.net.login import Logins
 from penstock.replication.damage_repair import DamageRepair
 from penstock.replication.replicas import Replicas
 from penstock.storage.contract import Engine
@@ -37,6 +40,35 @@ def register_connections(metrics: Metrics, listeners: Listeners, fetches: FetchH
     metrics.register(catalogue.REQUEST_BYTES_HELD, lambda: listeners.request_bytes_held)
     metrics.register(catalogue.FOLLOWER_SESSIONS, lambda: fetches.follower_sessions)
     metrics.register(catalogue.PARKED_FETCHES, lambda: fetches.parked)
+
+
+def register_quotas(metrics: Metrics, quotas: ClientLimits, listeners: Listeners) -> None:
+    metrics.register(catalogue.CONNECTIONS_MUTED, lambda: listeners.muted)
+    metrics.register(catalogue.CONNECTIONS_HELD, lambda: listeners.held)
+    metrics.register_source((catalogue.THROTTLED_REQUESTS, catalogue.THROTTLE_SECONDS), lambda: _throttled(quotas))
+
+
+def register_denials(metrics: Metrics, permissions: Permissions | None) -> None:
+    counts = {} if permissions is None else permissions.denials.counts
+    metrics.register_source(
+        (catalogue.AUTHORIZATION_DENIED,),
+        lambda: [
+            (catalogue.AUTHORIZATION_DENIED, (operation.name, type_.name), count)
+            for (operation, type_), count in list(counts.items())
+        ],
+    )
+
+
+def register_logins(metrics: Metrics, logins: Logins | None) -> None:
+    """A broker whose listeners ask for no login has counted none."""
+    metrics.register_source((catalogue.LOGINS,), lambda: () if logins is None else _logins(logins))
+    metrics.register(catalogue.SESSIONS_EXPIRED, lambda: 0 if logins is None else logins.expired)
+
+
+def _logins(logins: Logins) -> Iterator[Sample]:
+    for result, counts in (("accepted", logins.accepted_by_mechanism), ("failed", logins.failed_by_mechanism)):
+        for mechanism, count in counts.items():
+            yield catalogue.LOGINS, (mechanism, result), count
 
 
 def register_logs(metrics: Metrics, replicas: Replicas, engine: Engine, partition_series: int) -> None:
@@ -85,6 +117,12 @@ def register_archive(metrics: Metrics, archive: ArchiveHold, replicas: Replicas,
     metrics.register_source(
         (catalogue.ARCHIVE_LAG_RECORDS,), lambda: _archive_lags(archive, replicas, partition_series)
     )
+
+
+def _throttled(quotas: ClientLimits) -> Iterator[Sample]:
+    for key, counts in quotas.counts.items():
+        yield catalogue.THROTTLED_REQUESTS, (key.value,), counts.throttled
+        yield catalogue.THROTTLE_SECONDS, (key.value,), counts.seconds
 
 
 def _logs(replicas: Replicas, limit: int) -> Iterator[Sample]:

@@ -92,6 +92,53 @@ CONNECTIONS_ACCEPTED = Family(
 CONNECTIONS_REFUSED = Family(
     "penstock_connections_refused", MetricKind.COUNTER, Area.REQUESTS, "Client connections closed because of a limit."
 )
+CONNECTIONS_MUTED = Family(
+    "penstock_connections_muted",
+    MetricKind.GAUGE,
+    Area.REQUESTS,
+    "Client connections that the broker does not read from because a quota is used up.",
+)
+CONNECTIONS_HELD = Family(
+    "penstock_connections_held",
+    MetricKind.GAUGE,
+    Area.REQUESTS,
+    "Client connections accepted and not served yet, because too many came from their address.",
+)
+THROTTLED_REQUESTS = Family(
+    "penstock_throttled_requests",
+    MetricKind.COUNTER,
+    Area.REQUESTS,
+    "Requests after which a client was throttled, by the quota that it had used up.",
+    ("quota",),
+)
+THROTTLE_SECONDS = Family(
+    "penstock_throttle_seconds",
+    MetricKind.COUNTER,
+    Area.REQUESTS,
+    "Time for which clients were throttled, by the quota that they had used up.",
+    ("quota",),
+    Unit.SECONDS,
+)
+AUTHORIZATION_DENIED = Family(
+    "penstock_authorization_denied",
+    MetricKind.COUNTER,
+    Area.REQUESTS,
+    "Operations that the broker denied to callers.",
+    ("operation", "resource"),
+)
+LOGINS = Family(
+    "penstock_logins",
+    MetricKind.COUNTER,
+    Area.REQUESTS,
+    "Logins on SASL listeners, renewed ones included.",
+    ("mechanism", "result"),
+)
+SESSIONS_EXPIRED = Family(
+    "penstock_sessions_expired",
+    MetricKind.COUNTER,
+    Area.REQUESTS,
+    "Connections closed because their client went on without logging in again.",
+)
 REQUEST_BYTES_HELD = Family(
     "penstock_request_bytes_held",
     MetricKind.GAUGE,
@@ -168,7 +215,7 @@ FOLLOWER_LAG_MAX_RECORDS = Family(
     "penstock_follower_lag_max_records",
     MetricKind.GAUGE,
     Area.REPLICATION,
-    "The same for the one partition that lags most.",
+    "Records that a follower does not have yet of the one partition that lags most.",
     ("follower",),
     Unit.RECORDS,
 )
@@ -194,7 +241,7 @@ UNCLEAN_LEADER_ELECTIONS = Family(
     "penstock_unclean_leader_elections",
     MetricKind.COUNTER,
     Area.REPLICATION,
-    "Those in which the new leader was not in sync: acknowledged records may be lost.",
+    "Elections of a leader that was not in sync: acknowledged records may be lost.",
 )
 
 LOG_SIZE_BYTES = Family(
@@ -238,7 +285,7 @@ DATABASE_LOST_RECORDS = Family(
     "penstock_database_lost_records",
     MetricKind.COUNTER,
     Area.LOGS,
-    "Records that a database was found without when this broker took partitions over: their offsets are gaps.",
+    "Records that a database had lost when this broker took partitions over: their offsets are gaps.",
     (),
     Unit.RECORDS,
 )
@@ -275,7 +322,7 @@ DISK_FREE_BYTES = Family(
     Unit.BYTES,
 )
 DISK_SIZE_BYTES = Family(
-    "penstock_disk_size_bytes", MetricKind.GAUGE, Area.LOGS, "Size of that file system.", (), Unit.BYTES
+    "penstock_disk_size_bytes", MetricKind.GAUGE, Area.LOGS, "Size of the data folder's file system.", (), Unit.BYTES
 )
 
 GROUPS = Family(
@@ -340,7 +387,7 @@ TRANSACTIONS_OLDEST_OPEN_SECONDS = Family(
     "penstock_transactions_oldest_open_seconds",
     MetricKind.GAUGE,
     Area.TRANSACTIONS,
-    "Age of the oldest of them; 0 if there is none.",
+    "Age of the oldest open transaction; 0 if there is none.",
     (),
     Unit.SECONDS,
 )
@@ -360,7 +407,7 @@ TRANSACTIONS_TIMED_OUT = Family(
     "penstock_transactions_timed_out",
     MetricKind.COUNTER,
     Area.TRANSACTIONS,
-    "Those that the broker aborted because transaction.timeout.ms had passed.",
+    "Transactions that the broker aborted because transaction.timeout.ms had passed.",
 )
 
 DELAYED_PENDING = Family(

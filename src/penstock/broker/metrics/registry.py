@@ -84,7 +84,7 @@ class Histogram(Protocol):
 
 Source = Callable[[], Iterable[Sample | None]]
 """Gives the samples of some families, and None for each item that it has looked at without a sample. On the event loop
-it is asked for SLICE items at a time, and the broker goes on in between: what it iterates over must be a copy.
+the registry takes SLICE items at a time, and the broker serves clients in between: the source must iterate over a copy.
 """
 
 
@@ -148,7 +148,7 @@ class Metrics:
 
 
 async def _read_in_slices(families: Sequence[Family], read: Source) -> Values:
-    """Empty if it cannot be read: one value that cannot be had must not hide the others."""
+    """Empty if the value cannot be read: one unreadable value must not hide the others."""
     samples: list[Sample | None] = []
     try:
         for sample in read():

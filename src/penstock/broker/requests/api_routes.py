@@ -1,19 +1,19 @@
 """Which handler answers which API.
 
-Handlers that share dependencies are made together, when one of their APIs is first asked for. Their modules, and the
-messages they use, are imported only then, so a broker starts without code that nobody needs yet. That is why the
+The broker creates handlers that share dependencies together, at the first request for one of their APIs. It imports
+their modules, and the messages they use, only then, so it starts without code that no client needs yet. That is why the
 imports stand inside the functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.coordinators import Coordinators
 from penstock.broker.known_brokers import KnownBrokers
-from penstock.broker.requests.context import RequestContext
+from penstock.broker.requests.client_limits import ClientLimits
 from penstock.broker.requests.dispatch import MessageHandler
 from penstock.clock import Clock
 from penstock.cluster.metadata_changes import MetadataChanges
@@ -27,6 +27,8 @@ from penstock.replication.replicas import Replicas
 from penstock.views.catalogue import Catalogue
 
 if TYPE_CHECKING:
+    from penstock.broker.permissions.access import Permissions
+    from penstock.broker.permissions.table import Guards
     from penstock.sql.groups import DatabaseGroups
     from penstock.sql.passwords import PasswordKey
 
@@ -44,6 +46,7 @@ class HandlerDependencies:
     coordinators: Coordinators
     brokers: KnownBrokers
     clock: Clock
+    quotas: ClientLimits
     database_key: PasswordKey | None = None
     database_address: DatabaseAddress | None = None
     """Of the default database group."""
@@ -56,8 +59,15 @@ MakeHandlers = Callable[[HandlerDependencies], Mapping[Api, MessageHandler]]
 class ApiRoutes:
     """Handlers by API key, made at first use."""
 
-    def __init__(self, dependencies: HandlerDependencies) -> None:
+    def __init__(self, dependencies: HandlerDependencies, permissions: Permissions | None = None) -> None:
+        """Without `permissions` everything is allowed."""
         self._dependencies = dependencies
+        self._guards: Guards | None = None
+        if permissions is not None:
+            from penstock.broker.permissions.table import Guards
+
+            self._guards = Guards(permissions, creates_topics=dependencies.loaded.config.broker.auto_create_topics)
+            self._guards.check(set(self.keys()))
         self._handlers: dict[int, MessageHandler] = {}
 
     def keys(self) -> Iterable[int]:
@@ -68,27 +78,12 @@ class ApiRoutes:
         handler = self._handlers.get(api.key)
         if handler is None and api in _ROUTES:
             made = _ROUTES[api](self._dependencies)
-            self._handlers |= {found.key: made[found] for found in made}
+            guards = self._guards
+            self._handlers |= {
+                found.key: made[found] if guards is None else guards.before(found, made[found]) for found in made
+            }
             handler = self._handlers[api.key]
         return handler
-
-
-def _applied(
-    given: HandlerDependencies, handler: MessageHandler, names: Callable[[Any], Iterable[str]] | None = None
-) -> MessageHandler:
-    """A change is answered only when this broker has carried it out: for the topics that a response names, or all."""
-
-    async def handle(request: Any, context: RequestContext) -> Any:
-        response = await handler(request, context)
-        if not given.replicas.is_settled:
-            await given.replicas.applied(None if names is None else list(names(response)))
-        return response
-
-    return handle
-
-
-def _names(results: Iterable[Any]) -> Iterator[str]:
-    return (result.name for result in results if result.name is not None)
 
 
 def _cluster(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
@@ -97,7 +92,7 @@ def _cluster(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
     config = given.loaded.config
     databases = given.databases
     without_writes = frozenset if databases is None else databases.without_writes
-    handlers = ClusterHandlers(given.metadata, config.broker, config.limits, without_writes)
+    handlers = ClusterHandlers(given.metadata, config.broker, config.limits, without_writes, given.quotas)
     return {
         apis.METADATA: announced(handlers.metadata, given.metadata, given.replicas),
         apis.DESCRIBE_CLUSTER: handlers.describe_cluster,
@@ -115,21 +110,22 @@ def _topics(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
     from penstock.broker.handlers.topics import TopicHandlers
 
     config = given.loaded.config
-    handlers = TopicHandlers(given.metadata, config.broker, config.limits, ConfigDescriptions(given.loaded))
+    descriptions = ConfigDescriptions(given.loaded)
+    handlers = TopicHandlers(given.metadata, config.broker, config.limits, descriptions, given.quotas, given.replicas)
     return {
-        apis.CREATE_TOPICS: _applied(given, handlers.create_topics, lambda found: _names(found.topics)),
-        apis.DELETE_TOPICS: _applied(given, handlers.delete_topics, lambda found: _names(found.responses)),
-        apis.CREATE_PARTITIONS: _applied(given, handlers.create_partitions, lambda found: _names(found.results)),
+        apis.CREATE_TOPICS: handlers.create_topics,
+        apis.DELETE_TOPICS: handlers.delete_topics,
+        apis.CREATE_PARTITIONS: handlers.create_partitions,
     }
 
 
 def _reassignments(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
     from penstock.broker.handlers.reassignments import ReassignmentHandlers
 
-    handlers = ReassignmentHandlers(given.metadata, given.loaded.config.limits)
+    handlers = ReassignmentHandlers(given.metadata, given.loaded.config.limits, given.replicas)
     return {
-        apis.ELECT_LEADERS: _applied(given, handlers.elect_leaders),
-        apis.ALTER_PARTITION_REASSIGNMENTS: _applied(given, handlers.alter_reassignments),
+        apis.ELECT_LEADERS: handlers.elect_leaders,
+        apis.ALTER_PARTITION_REASSIGNMENTS: handlers.alter_reassignments,
         apis.LIST_PARTITION_REASSIGNMENTS: handlers.list_reassignments,
     }
 
@@ -137,7 +133,7 @@ def _reassignments(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
 def _configs(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
     from penstock.broker.config_descriptions import ConfigDescriptions
     from penstock.broker.database_group_settings import DatabaseGroupSettings
-    from penstock.broker.handlers.configs import ConfigHandlers
+    from penstock.broker.handlers.configs import ConfigHandlers, carried_out
 
     handlers = ConfigHandlers(
         given.metadata,
@@ -148,8 +144,8 @@ def _configs(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
     )
     return {
         apis.DESCRIBE_CONFIGS: handlers.describe_configs,
-        apis.ALTER_CONFIGS: _applied(given, handlers.alter_configs),
-        apis.INCREMENTAL_ALTER_CONFIGS: _applied(given, handlers.incremental_alter_configs),
+        apis.ALTER_CONFIGS: carried_out(handlers.alter_configs, given.replicas),
+        apis.INCREMENTAL_ALTER_CONFIGS: carried_out(handlers.incremental_alter_configs, given.replicas),
         apis.LIST_CONFIG_RESOURCES: handlers.list_config_resources,
     }
 
@@ -254,7 +250,49 @@ def _group_admin(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
     }
 
 
+def _acls(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
+    from penstock.broker.handlers.acls import AclHandlers
+
+    handlers = AclHandlers(given.metadata, is_enabled=given.loaded.config.security.has_authorizer)
+    return {
+        apis.DESCRIBE_ACLS: handlers.describe_acls,
+        apis.CREATE_ACLS: handlers.create_acls,
+        apis.DELETE_ACLS: handlers.delete_acls,
+    }
+
+
+def _client_quotas(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
+    from penstock.broker.handlers.client_quotas import ClientQuotaHandlers
+
+    handlers = ClientQuotaHandlers(given.metadata)
+    return {
+        apis.DESCRIBE_CLIENT_QUOTAS: handlers.describe_client_quotas,
+        apis.ALTER_CLIENT_QUOTAS: handlers.alter_client_quotas,
+    }
+
+
+def _sasl(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
+    from penstock.broker.handlers.sasl import SaslHandlers
+
+    handlers = SaslHandlers()
+    return {apis.SASL_HANDSHAKE: handlers.handshake, apis.SASL_AUTHENTICATE: handlers.authenticate}
+
+
+def _users(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
+    from penstock.broker.handlers.users import UserHandlers
+
+    handlers = UserHandlers(given.metadata)
+    return {
+        apis.DESCRIBE_USER_SCRAM_CREDENTIALS: handlers.describe,
+        apis.ALTER_USER_SCRAM_CREDENTIALS: handlers.alter,
+    }
+
+
 _ROUTES: Mapping[Api, MakeHandlers] = {
+    apis.SASL_HANDSHAKE: _sasl,
+    apis.SASL_AUTHENTICATE: _sasl,
+    apis.DESCRIBE_USER_SCRAM_CREDENTIALS: _users,
+    apis.ALTER_USER_SCRAM_CREDENTIALS: _users,
     apis.METADATA: _cluster,
     apis.DESCRIBE_CLUSTER: _cluster,
     apis.DESCRIBE_TOPIC_PARTITIONS: _topic_partitions,
@@ -264,6 +302,9 @@ _ROUTES: Mapping[Api, MakeHandlers] = {
     apis.ELECT_LEADERS: _reassignments,
     apis.ALTER_PARTITION_REASSIGNMENTS: _reassignments,
     apis.LIST_PARTITION_REASSIGNMENTS: _reassignments,
+    apis.DESCRIBE_ACLS: _acls,
+    apis.CREATE_ACLS: _acls,
+    apis.DELETE_ACLS: _acls,
     apis.DESCRIBE_CONFIGS: _configs,
     apis.ALTER_CONFIGS: _configs,
     apis.INCREMENTAL_ALTER_CONFIGS: _configs,
@@ -295,4 +336,6 @@ _ROUTES: Mapping[Api, MakeHandlers] = {
     apis.LIST_GROUPS: _group_admin,
     apis.DESCRIBE_GROUPS: _group_admin,
     apis.DELETE_GROUPS: _group_admin,
+    apis.DESCRIBE_CLIENT_QUOTAS: _client_quotas,
+    apis.ALTER_CLIENT_QUOTAS: _client_quotas,
 }

@@ -6,7 +6,8 @@ in Kafka. An error inside a handler is logged and closes the connection too; the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from penstock.broker.features import FEATURES_EPOCH, FINALIZED, supported
 from penstock.broker.handlers.fetch.handler import FetchHandler
 from penstock.broker.handlers.produce import ProduceHandler
 from penstock.broker.metrics.registry import RequestMetrics
+from penstock.broker.requests.accepted_commit import AcceptedCommit
 from penstock.broker.requests.context import RequestContext
 from penstock.broker.requests.encoded_metadata import EncodedMetadata
 from penstock.broker.requests.request_limits import RequestLimit
@@ -21,8 +23,9 @@ from penstock.broker.requests.response_frame import ResponseFrame
 from penstock.broker.requests.sliced_work import Shares, Slices, Work
 from penstock.config.broker import Limits
 from penstock.errors import Code, ProtocolError
+from penstock.net import eager
 from penstock.net.caller import Caller
-from penstock.net.connection import Parts
+from penstock.net.connection import Parts, Unanswered
 from penstock.parts import size_of
 from penstock.protocol import apis, fetch, produce
 from penstock.protocol.apis import API_VERSIONS, APIS, FETCH, METADATA, PRODUCE, Api
@@ -80,10 +83,10 @@ class Dispatcher:
         self._entries = Shares(limits.in_flight_entries)
         self._long_answers = RequestLimit(limits.long_answers)
         self._encoded_metadata = EncodedMetadata()
-        self._advertised = apis.advertise([PRODUCE.key, FETCH.key, API_VERSIONS.key, *handlers.keys()])
+        self.advertised = apis.advertise([PRODUCE.key, FETCH.key, API_VERSIONS.key, *handlers.keys()])
 
-    async def handle(self, frame: memoryview, caller: Caller) -> Parts:
-        """The parts of the response to one request frame."""
+    async def handle(self, frame: memoryview, caller: Caller) -> Parts | Unanswered:
+        """The parts of the response to one request frame, or the wait on which they depend."""
         started = perf_counter()
         header = apis.decode_header(frame)
         key, version = header.api_key, header.api_version
@@ -92,8 +95,23 @@ class Dispatcher:
         if key == _PRODUCE_KEY and PRODUCE.min_version <= version <= PRODUCE.max_version:
             produced = produce.decode_request(version, frame, header.body_start, self._max_entries)
             caller.has_produced = True
-            async with self._request_limit:
+            limit = self._request_limit
+            if not limit.take_now():
+                await limit.wait()
+            is_handed_on = False
+            try:
                 answer = await self._produce(version, header.correlation_id, produced, caller)
+                if not isinstance(answer, ResponseFrame):
+                    work = self._acknowledge(answer, started, len(frame))
+                    is_handed_on = True
+                    if not limit.is_plentiful:
+                        # Its connection begins no other request meanwhile: the turns that are left are for others.
+                        return await work
+                    outcome = eager.start(asyncio.get_running_loop(), work)
+                    return Unanswered(outcome) if isinstance(outcome, asyncio.Task) else outcome
+            finally:
+                if not is_handed_on:
+                    limit.give_back()
         elif len(frame) > self._max_other_bytes:
             raise ProtocolError(f"a request of {len(frame)} bytes; {self._max_other_bytes} are allowed but for Produce")
         elif key == _FETCH_KEY and FETCH.min_version <= version <= FETCH.max_version:
@@ -107,6 +125,17 @@ class Dispatcher:
                 answer = await self._answer(header, frame, caller)
         self._metrics.observe(key, perf_counter() - started, len(frame), answer.size, answer.failed)
         return answer.parts
+
+    async def _acknowledge(
+        self, replicated: Coroutine[Any, Any, ResponseFrame], started: float, request_bytes: int
+    ) -> Parts:
+        """Answers a Produce request when followers have what it appended; it keeps its turn until then."""
+        try:
+            answer = await replicated
+            self._metrics.observe(_PRODUCE_KEY, perf_counter() - started, request_bytes, answer.size, answer.failed)
+            return answer.parts
+        finally:
+            self._request_limit.give_back()
 
     async def _answer(self, header: RequestHeader, frame: memoryview, caller: Caller) -> ResponseFrame:
         api = APIS[header.api_key]
@@ -159,6 +188,8 @@ class Dispatcher:
         version, correlation_id = header.api_version, header.correlation_id
         if api is METADATA and (kept := self._encoded_metadata.find(version, response)) is not None:
             return kept.parts(correlation_id)
+        if isinstance(response, AcceptedCommit):
+            return [response.frame(version, correlation_id)]
         if is_long or work.is_long or work.has_paused:
             encoded = await work.through(apis.encode_response_in_steps(api, version, correlation_id, response))
         else:
@@ -174,7 +205,7 @@ class Dispatcher:
             version, code = 0, Code.UNSUPPORTED_VERSION
         response = ApiVersionsResponse(
             error_code=code,
-            api_keys=self._advertised,
+            api_keys=self.advertised,
             supported_features=supported(version),
             finalized_features_epoch=FEATURES_EPOCH,
             finalized_features=FINALIZED,

@@ -29,7 +29,7 @@ class Encoded(NamedTuple):
 
 
 class EncodedMetadata:
-    """Metadata answers are asked for again and again and are large: each is encoded once for each version.
+    """Clients request metadata again and again, and the answers are large: the broker encodes each once per version.
 
     The handler gives the same object while the cluster does not change, so the object itself is the key.
     """

@@ -121,7 +121,7 @@ class Work:
 
 
 class Shares:
-    """A bound on the entries of requests that are being handled; who would exceed it waits, in order."""
+    """A bound on the entries of requests that are being handled; a request that would exceed it waits in line."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -12,8 +12,8 @@ news. Rules:
   `Heard` tells the partitions' leaderships so; a partition that is forgotten is taken out of it.
 - Only what a fetch names moves a follower's log end offset, and with it the high watermark. Every named partition is in
   the response.
-- Only the other brokers of the cluster have sessions, and each has one: a fetch in the name of anybody else closes its
-  connection. A session ends when its broker leaves, or when it names more partitions than there can be.
+- Only the other brokers of the cluster have sessions, and each has one: the broker closes a connection that fetches in
+  any other name. A session ends when its broker leaves, or when it names more partitions than there can be.
 """
 
 from __future__ import annotations

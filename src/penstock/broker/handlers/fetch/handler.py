@@ -17,10 +17,13 @@ from penstock.broker.handlers.fetch.follower_sessions import FollowerSessions
 from penstock.broker.handlers.fetch.parked_fetches import ParkedFetches
 from penstock.broker.handlers.fetch.partition_reads import ConsumerReads, Nearest, PartitionReads, PartitionSnapshot
 from penstock.broker.known_brokers import KnownBrokers
+from penstock.broker.permissions.access import Permissions
+from penstock.broker.permissions.hot_paths import ReadCheck
 from penstock.broker.requests.response_frame import ResponseFrame
 from penstock.broker.requests.sliced_work import Slices, Work
 from penstock.clock import Clock
 from penstock.cluster.metadata import MetadataImage
+from penstock.cluster.timer_topics import TimerTopic
 from penstock.config.broker import Limits
 from penstock.delay.delays import Delays
 from penstock.errors import ApiError, Code, StorageError, code_of
@@ -33,7 +36,7 @@ from penstock.views.catalogue import Catalogue
 
 _READ_COMMITTED = 1
 _FULL_FETCH_EPOCHS = (0, -1)
-"""A new session is asked for, or none."""
+"""The client requests a new session, or none."""
 _LOOK_AT_CLOCK = 15
 """After so many partitions the fetch looks at the clock and lets others run if its slice is over."""
 _FEW_PARTITIONS = 1000
@@ -63,7 +66,10 @@ class FetchHandler:
         may_have_caught_up: Callable[[], None],
         brokers: KnownBrokers,
         slices: Slices | None = None,
+        permissions: Permissions | None = None,
     ) -> None:
+        """Without `permissions` everything is allowed."""
+        self._permissions = permissions
         self._replicas = replicas
         self._brokers = brokers
         self._catalogue = catalogue
@@ -102,6 +108,9 @@ class FetchHandler:
         if request.session_epoch not in _FULL_FETCH_EPOCHS:
             parts = encode_response(version, correlation_id, (), error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
             return ResponseFrame(parts, size_of(parts), failed=True)
+        if caller.max_fetch_bytes < request.max_bytes:
+            request.max_bytes = caller.max_fetch_bytes
+            request.min_bytes = min(request.min_bytes, request.max_bytes)
         loop = asyncio.get_running_loop()
         max_wait_ms = self._max_wait_ms if len(request.partitions) <= _FEW_PARTITIONS else _MANY_PARTITIONS_WAIT_MS
         deadline = loop.time() + min(request.max_wait_ms, max_wait_ms) / 1000
@@ -114,7 +123,9 @@ class FetchHandler:
         derived_reads = DerivedTopicReads(reads, self._catalogue, self._delays)
         found: _Gathered | None = None
         while True:
-            found = await self._gather(request, reads, derived_reads, found, work)
+            # Checked each time: an operator may have denied by now what a parked fetch waits for.
+            check = None if self._permissions is None else ReadCheck.of(self._permissions, caller)
+            found = await self._gather(request, reads, derived_reads, found, work, check)
             is_enough = found.size >= request.min_bytes or found.failed or not request.partitions
             if is_enough or self._parked.is_closing or loop.time() >= deadline:
                 break
@@ -148,9 +159,10 @@ class FetchHandler:
         derived_reads: DerivedTopicReads,
         before: _Gathered | None,
         work: Work,
+        check: ReadCheck | None,
     ) -> _Gathered:
-        """Reads every partition once, in the order asked for, as far as the size limits allow; but not what was read
-        `before`, found empty, and is still as it was.
+        """Reads every partition once, in the order of the request, as far as the size limits allow. Skips a partition
+        that was read `before`, was empty, and has not changed.
         """
         found = _Gathered([], [], 0, False, [], {})
         room = min(request.max_bytes, self._max_bytes)
@@ -174,6 +186,8 @@ class FetchHandler:
                     if topic is None:
                         raise ApiError(Code.UNKNOWN_TOPIC_ID)
                 derived = derived_reads.find(topic)
+                if check is not None:
+                    check.require(derived.base if isinstance(derived, TimerTopic) else topic)
                 partition = self._replicas.find(topic if derived is None else derived.base, wanted.index)
                 snapshot = PartitionSnapshot.of(partition, reads.end_of(partition))
                 if derived is None:

@@ -19,7 +19,7 @@ from penstock.storage.contract import NOTHING, ReplicaBehindError, Slice
 
 NO_REPLICA = -1
 _NO_RECORDS = NOTHING._replace(aborted=[])
-"""No records, for a reader that is told of aborted transactions: there are none."""
+"""No records and no aborted transactions, for a read_committed reader."""
 
 Nearest = Callable[[Partition, str, str], int]
 """The replica that a client in a rack, at a listener, should read from; NO_REPLICA if that is the leader."""

@@ -1,7 +1,7 @@
 """Fetches of timer topics: a search for each partition, kept while the fetch waits.
 
-Only the leader of a partition can answer. Any offset is allowed; behind the last message the reader is told that it is
-at the end.
+Only the leader of a partition can answer. A reader may ask for any offset; behind the last message the leader answers
+that this is the end.
 """
 
 from __future__ import annotations
