@@ -7,6 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.admin.acls import AccessDecision as AccessDecision
+    from penstock.admin.acls import AuthorizerState as AuthorizerState
+    from penstock.admin.acls import RemovalEffect as RemovalEffect
     from penstock.admin.brokers import BrokerDescription as BrokerDescription
     from penstock.admin.brokers import BrokerState as BrokerState
     from penstock.admin.brokers import HostedReplica as HostedReplica
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from penstock.admin.groups import GroupOffset as GroupOffset
     from penstock.admin.groups import GroupPause as GroupPause
     from penstock.admin.groups import MemberDescription as MemberDescription
+    from penstock.admin.log_dirs import LogDir as LogDir
+    from penstock.admin.log_dirs import LogSegment as LogSegment
+    from penstock.admin.log_dirs import ReplicaLog as ReplicaLog
     from penstock.admin.positions import AtOffset as AtOffset
     from penstock.admin.positions import AtTime as AtTime
     from penstock.admin.positions import Earliest as Earliest
@@ -41,19 +47,41 @@ if TYPE_CHECKING:
     from penstock.admin.positions import Latest as Latest
     from penstock.admin.positions import OffsetBounds as OffsetBounds
     from penstock.admin.positions import Position as Position
+    from penstock.admin.quotas import QuotaDescription as QuotaDescription
     from penstock.admin.reassignments import Reassignment as Reassignment
     from penstock.admin.results import Page as Page
     from penstock.admin.results import Results as Results
     from penstock.admin.retirement import RetiredPartitions as RetiredPartitions
+    from penstock.admin.setting_descriptions import SettingDescription as SettingDescription
+    from penstock.admin.setting_descriptions import topic_setting_descriptions as topic_setting_descriptions
     from penstock.admin.topics import NewTopic as NewTopic
     from penstock.admin.topics import PartitionDescription as PartitionDescription
     from penstock.admin.topics import PartitionOffsets as PartitionOffsets
     from penstock.admin.topics import TopicDescription as TopicDescription
     from penstock.admin.topics import TopicIdentity as TopicIdentity
+    from penstock.admin.transactions import OpenTransaction as OpenTransaction
+    from penstock.admin.transactions import TransactionDescription as TransactionDescription
+    from penstock.admin.transactions import TransactionListing as TransactionListing
+    from penstock.admin.users import UserDescription as UserDescription
     from penstock.ids import TopicPartition as TopicPartition
     from penstock.sdk.timers import WaitingMessage as WaitingMessage
+    from penstock.security.acls import Acl as Acl
+    from penstock.security.acls import AclEntry as AclEntry
+    from penstock.security.acls import AclFilter as AclFilter
+    from penstock.security.acls import Operation as Operation
+    from penstock.security.acls import PatternType as PatternType
+    from penstock.security.acls import Permission as Permission
+    from penstock.security.acls import ResourcePattern as ResourcePattern
+    from penstock.security.acls import ResourceType as ResourceType
+    from penstock.security.principal import Principal as Principal
+    from penstock.security.quota_entity import QuotaEntity as QuotaEntity
 
 _HOMES = {
+    "penstock.admin.acls": (
+        "AccessDecision",
+        "AuthorizerState",
+        "RemovalEffect",
+    ),
     "penstock.admin.brokers": (
         "BrokerDescription",
         "BrokerState",
@@ -95,6 +123,11 @@ _HOMES = {
         "GroupPause",
         "MemberDescription",
     ),
+    "penstock.admin.log_dirs": (
+        "LogDir",
+        "LogSegment",
+        "ReplicaLog",
+    ),
     "penstock.admin.positions": (
         "AtOffset",
         "AtTime",
@@ -104,12 +137,17 @@ _HOMES = {
         "OffsetBounds",
         "Position",
     ),
+    "penstock.admin.quotas": ("QuotaDescription",),
     "penstock.admin.reassignments": ("Reassignment",),
     "penstock.admin.results": (
         "Page",
         "Results",
     ),
     "penstock.admin.retirement": ("RetiredPartitions",),
+    "penstock.admin.setting_descriptions": (
+        "SettingDescription",
+        "topic_setting_descriptions",
+    ),
     "penstock.admin.topics": (
         "NewTopic",
         "PartitionDescription",
@@ -117,8 +155,26 @@ _HOMES = {
         "TopicDescription",
         "TopicIdentity",
     ),
+    "penstock.admin.transactions": (
+        "OpenTransaction",
+        "TransactionDescription",
+        "TransactionListing",
+    ),
+    "penstock.admin.users": ("UserDescription",),
     "penstock.ids": ("TopicPartition",),
+    "penstock.security.acls": (
+        "Acl",
+        "AclEntry",
+        "AclFilter",
+        "Operation",
+        "PatternType",
+        "Permission",
+        "ResourcePattern",
+        "ResourceType",
+    ),
+    "penstock.security.principal": ("Principal",),
     "penstock.sdk.timers": ("WaitingMessage",),
+    "penstock.security.quota_entity": ("QuotaEntity",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

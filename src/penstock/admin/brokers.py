@@ -1,4 +1,4 @@
-"""The brokers of a cluster: who is there, what each holds, and draining one."""
+"""The brokers of a cluster: which are alive, what each holds, and how to drain one."""
 
 from __future__ import annotations
 

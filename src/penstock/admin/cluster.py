@@ -17,10 +17,16 @@ from penstock.admin.topics import TopicOperations
 from penstock.sdk.kafka.connection import ConnectionSettings
 
 if TYPE_CHECKING:
+    from penstock.admin.acls import AclOperations
     from penstock.admin.databases import DatabaseOperations
     from penstock.admin.dead_letters import DeadLetterOperations
+    from penstock.admin.group_offsets import GroupOffsetOperations
+    from penstock.admin.log_dirs import LogDirOperations
+    from penstock.admin.quotas import QuotaOperations
     from penstock.admin.reassignments import ReassignmentOperations
     from penstock.admin.timers import TimerOperations
+    from penstock.admin.transactions import TransactionOperations
+    from penstock.admin.users import UserOperations
 
 _QUIET = {"log_level": 0, "error_cb": ignore}
 
@@ -66,6 +72,12 @@ class Cluster:
         return TimerOperations(self._connection, self.topics)
 
     @cached_property
+    def acls(self) -> AclOperations:
+        from penstock.admin.acls import AclOperations
+
+        return AclOperations(self._connection, self.configs)
+
+    @cached_property
     def dead_letters(self) -> DeadLetterOperations:
         from penstock.admin.dead_letters import DeadLetterOperations
 
@@ -78,10 +90,40 @@ class Cluster:
         return DatabaseOperations(self._connection)
 
     @cached_property
+    def users(self) -> UserOperations:
+        from penstock.admin.users import UserOperations
+
+        return UserOperations(self._connection)
+
+    @cached_property
     def reassignments(self) -> ReassignmentOperations:
         from penstock.admin.reassignments import ReassignmentOperations
 
         return ReassignmentOperations(self._connection)
+
+    @cached_property
+    def quotas(self) -> QuotaOperations:
+        from penstock.admin.quotas import QuotaOperations
+
+        return QuotaOperations(self._connection)
+
+    @cached_property
+    def log_dirs(self) -> LogDirOperations:
+        from penstock.admin.log_dirs import LogDirOperations
+
+        return LogDirOperations(self._connection)
+
+    @cached_property
+    def group_offsets(self) -> GroupOffsetOperations:
+        from penstock.admin.group_offsets import GroupOffsetOperations
+
+        return GroupOffsetOperations(self._connection)
+
+    @cached_property
+    def transactions(self) -> TransactionOperations:
+        from penstock.admin.transactions import TransactionOperations
+
+        return TransactionOperations(self._connection)
 
     def check(self) -> None:
         """Raises `UnreachableError` if no broker answers; at once if connections are refused."""

@@ -72,7 +72,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody set it."""
+        """Whether the setting has its built-in default."""
         return self.source == _DEFAULT
 
     @property
@@ -148,9 +148,10 @@ class ConfigOperations:
     def alter(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
     ) -> Results[ConfigResource, None]:
-        """Changes settings: of one resource all that is asked, or nothing. `validate_only` checks and changes nothing.
+        """Changes settings: for each resource the broker applies all changes or none. `validate_only` checks and
+        changes nothing.
 
-        A resource of which nothing is to be changed is not in the results.
+        The results leave out a resource without changes.
         """
         deadline = self._connection.deadline()
         done: Results[ConfigResource, Any] = Results()
@@ -181,7 +182,7 @@ class ConfigOperations:
 
 
 def _requests(resources: Sequence[ConfigResource]) -> list[Sequence[ConfigResource]]:
-    """A broker answers for itself, so each has a request of its own; all others are asked about together."""
+    """Each broker answers for itself and gets a request of its own; all other resources share requests."""
     brokers = [[each] for each in resources if each.kind is ResourceKind.BROKER]
     others = [each for each in resources if each.kind is not ResourceKind.BROKER]
     chunks = [others[at : at + _RESOURCES_PER_REQUEST] for at in range(0, len(others), _RESOURCES_PER_REQUEST)]

@@ -5,24 +5,26 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicMetadata
 
 from penstock.admin.errors import NETWORK_EXCEPTION, REQUEST_TIMED_OUT, AdminError, UnreachableError, admin_error
 from penstock.admin.results import Results
 from penstock.config.address import Address, parse_address
 from penstock.errors import Code
-from penstock.sdk.kafka.connection import ConnectionSettings
+from penstock.sdk.kafka.connection import CREATES_NOTHING, ConnectionSettings
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 _LEAST_S = 0.1
 """The library refuses a timeout of nothing."""
+_NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
+"""Nothing has this name, or nothing could."""
 _GRACE_S = 1.0
 """The library ends each request itself; this is for one that it forgets."""
 
@@ -56,7 +58,7 @@ class AdminConnection:
         with self._lock:
             if self._client is None:
                 try:
-                    self._client = AdminClient(self.settings.settings_for())
+                    self._client = AdminClient({**self.settings.settings_for(), **CREATES_NOTHING})
                 except KafkaException as error:
                     raise admin_error(error) from None
             return self._client
@@ -73,25 +75,49 @@ class AdminConnection:
 
     def listener(self) -> Address:
         """The first bootstrap address at which something listens."""
+        return next(self.listeners())
+
+    def listeners(self) -> Iterator[Address]:
+        """The bootstrap addresses at which something listens; UnreachableError if there is none."""
         reasons = []
-        for server in self.settings.bootstrap.split(","):
+        servers = self.settings.bootstrap.split(",")
+        for server in servers:
+            address = _address(server)
             try:
-                address = _address(server)
-                with socket.create_connection(address, timeout=self.timeout_s):
-                    return address
+                socket.create_connection(address, timeout=self.timeout_s).close()
             except OSError as error:
                 reasons.append(f"{server.strip()}: {error.strerror or error}")
-        raise UnreachableError(NETWORK_EXCEPTION, f"no broker answers ({'; '.join(reasons)})")
+            else:
+                yield address
+        if len(reasons) == len(servers):
+            raise UnreachableError(NETWORK_EXCEPTION, f"no broker answers ({'; '.join(reasons)})")
 
     def metadata(self, deadline: Deadline) -> ClusterMetadata:
-        """All brokers and topics. Asking for one topic by name could create it, where brokers create on demand."""
+        """All brokers and topics: much, in a large cluster. For one topic there is `topic_metadata`, for brokers
+        `cluster_nodes`.
+        """
         try:
             return self.client.list_topics(timeout=deadline.left_s)
         except KafkaException as error:
-            reason = admin_error(error)
-            raise UnreachableError(
-                reason.code, f"no broker answers at {self.settings.bootstrap}: {reason.message}"
-            ) from None
+            raise self._silent(error) from None
+
+    def topic_metadata(self, name: str, deadline: Deadline) -> tuple[ClusterMetadata, TopicMetadata | None]:
+        """All brokers, and one topic; None if there is none of this name."""
+        try:
+            cluster = self.client.list_topics(name, timeout=deadline.left_s)
+        except (ValueError, RuntimeError):
+            # The library's words for a name that it cannot send.
+            return ClusterMetadata(), None
+        except KafkaException as error:
+            raise self._silent(error) from None
+        found = cluster.topics.get(name)
+        if found is not None and found.error is not None and found.error.code() in _NO_TOPIC:
+            return cluster, None
+        return cluster, found
+
+    def _silent(self, error: KafkaException) -> UnreachableError:
+        reason = admin_error(error)
+        return UnreachableError(reason.code, f"no broker answers at {self.settings.bootstrap}: {reason.message}")
 
     def result(self, future: Future[T], deadline: Deadline) -> T:
         """The answer to one request, or its AdminError."""

@@ -43,7 +43,7 @@ _LIST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class DatabaseServerDescription:
-    """A server of a database group, as the broker that was asked sees it."""
+    """A server of a database group, as the answering broker sees it."""
 
     address: str
     """Without the password."""
@@ -180,7 +180,7 @@ class DatabaseOperations:
 
     def _ask(self, api: Api, version: int, request: object, response: type[T], deadline: Deadline) -> T:
         listener = self._connection.listener()
-        return call(listener, api, version, request, response, self._connection.settings.client_id, deadline)
+        return call(listener, api, version, request, response, self._connection.settings, deadline)
 
 
 def _group(name: str, entries: Mapping[str, str | None]) -> DatabaseGroupDescription:

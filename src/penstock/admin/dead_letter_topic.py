@@ -34,6 +34,7 @@ from penstock.sdk.headers import RETRY_TOPIC, SETTLED, Origin, failures_of, text
 from penstock.sdk.kafka.librdkafka import received_of
 from penstock.sdk.kafka.settings import transactional_settings
 from penstock.sdk.kafka.transactional_producer import KafkaTransactionalProducer
+from penstock.sdk.kafka.unused_group import concerns_unused_group
 from penstock.sdk.message import Message
 from penstock.sdk.ports import Outgoing, Received
 from penstock.sdk.receive.disposition import resent_record
@@ -299,7 +300,7 @@ class DeadLetters:
     def _retry_topics_of(self, letter: DeadLetter) -> tuple[str, ...]:
         """Where it may go, the best first: version 0.1 did not record where, and had one topic for all."""
         written = text_of(letter.received.headers, RETRY_TOPIC)
-        # Anybody can write a header: resend only to topics of this group.
+        # Any producer can write this header: resend only to topics of this group.
         noted = [written] if written is not None and is_retry_topic(self.group, written) else []
         return (*noted, retry_topic(self.group, letter.origin.topic), shared_retry_topic(self.group))
 
@@ -444,7 +445,7 @@ class DeadLetters:
                 elif error.code() == KafkaError._PARTITION_EOF:
                     if not is_exact or (message.offset() or 0) >= ends[number]:
                         left.pop(number, None)
-                else:
+                elif not concerns_unused_group(error):
                     raise admin_error(error)
             topic_partitions = self._consumer.position([KafkaPartition(self.topic, number) for number in ends])
             for tp in topic_partitions:

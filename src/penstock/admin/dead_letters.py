@@ -115,7 +115,7 @@ def _ids(letters: Iterable[DeadLetter]) -> Sequence[DeadLetterId]:
 
 
 def _not_waiting(ids: Iterable[DeadLetterId]) -> dict[DeadLetterId, AdminError]:
-    """The errors for letters that were asked for and do not wait."""
+    """The errors for requested letters that do not wait."""
     return {
         id: AdminError(RESOURCE_NOT_FOUND, f"{id} does not wait: it was resent or purged before, or does not exist")
         for id in sorted(ids)

@@ -1,7 +1,8 @@
 """What can go wrong in an admin operation.
 
 An `AdminError` is both a value (the result for one thing of many) and an exception (the whole call failed, or the
-caller asked for one result that is an error). Its code is Kafka's own name of the error, whoever noticed it.
+caller requested a single result, and that is an error). Its code is Kafka's own name of the error, also where the
+client library or this package detected it.
 """
 
 from __future__ import annotations

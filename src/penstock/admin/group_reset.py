@@ -45,9 +45,9 @@ class ResetPlan:
     after: Mapping[TopicPartition, int]
     """The offsets that are set."""
     errors: Mapping[TopicPartition, AdminError]
-    """Partitions that were asked for and cannot be reset."""
+    """Requested partitions that cannot be reset."""
     left_out: tuple[str, ...]
-    """Retry and dead-letter topics of the group, which are left out unless they are asked for."""
+    """Retry and dead-letter topics of the group, which a reset leaves out unless the caller includes them."""
 
     @property
     def effects(self) -> Mapping[str, TopicEffect]:

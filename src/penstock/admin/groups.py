@@ -122,15 +122,17 @@ class GroupOperations:
         self._offsets = offsets
 
     def list(self) -> GroupListing:
-        """All groups by name; each broker is asked for its own."""
+        """All groups by name; each broker lists the groups that it coordinates."""
         deadline = self._connection.deadline()
-        # With no broker at all the library would give an empty list and an error; this raises.
-        self._connection.metadata(deadline)
         asked: Future[Any] = self._connection.send(
             lambda: self._connection.client.list_consumer_groups(request_timeout=deadline.left_s)
         )
         told = self._connection.result(asked, deadline)
         groups = sorted((group.group_id, group.state.name) for group in told.valid)
+        if told.errors and not groups:
+            # With no broker at all the library gives an empty list and an error; this raises.
+            self._connection.require_listener()
+            self._connection.metadata(deadline)
         return GroupListing(
             tuple(GroupSummary(name, state) for name, state in groups),
             tuple(admin_error(error) for error in told.errors),
@@ -299,9 +301,17 @@ def _member(member: Any) -> MemberDescription:
     )
 
 
+def _metadata(place: Any) -> str:
+    """What a member has noted with its offset. Any client may note any bytes, which the library takes for UTF-8."""
+    try:
+        return place.metadata or ""
+    except UnicodeDecodeError:
+        return ""
+
+
 def _committed(told: Any) -> Mapping[TopicPartition, CommittedOffset]:
     found = {
-        TopicPartition(each.topic, each.partition): CommittedOffset(each.offset, each.metadata or "")
+        TopicPartition(each.topic, each.partition): CommittedOffset(each.offset, _metadata(each))
         for each in told.topic_partitions or ()
         if each.error is None and each.offset >= 0
     }

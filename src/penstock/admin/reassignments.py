@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from penstock.admin.cluster_nodes import cluster_nodes
 from penstock.admin.connection import AdminConnection, Deadline
 from penstock.admin.errors import AdminError
 from penstock.admin.results import Results
@@ -145,14 +146,14 @@ class ReassignmentOperations:
 
     def _ask(self, api: Api, version: int, request: object, response: type[T], deadline: Deadline) -> T:
         controller = self._controller(deadline)
-        return call(controller, api, version, request, response, self._connection.settings.client_id, deadline)
+        return call(controller, api, version, request, response, self._connection.settings, deadline)
 
     def _controller(self, deadline: Deadline) -> Address:
-        cluster = self._connection.metadata(deadline)
-        controller = cluster.brokers.get(cluster.controller_id)
+        nodes = cluster_nodes(self._connection, deadline)
+        controller = nodes.addresses.get(nodes.controller)
         if controller is None:
             raise AdminError(Code.NOT_CONTROLLER.name, "the cluster has no controller at the moment")
-        return Address(str(controller.host), controller.port)
+        return controller
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Results(Generic[K, V]):
-    """One result for each thing that was asked about: it is a key either of `values` or of `errors`."""
+    """One result for each requested thing, which is a key either of `values` or of `errors`."""
 
     values: Mapping[K, V] = field(default_factory=dict)
     errors: Mapping[K, AdminError] = field(default_factory=dict)

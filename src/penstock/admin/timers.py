@@ -35,8 +35,8 @@ class TimerOperations:
         limit: int = 100,
         after: str | None = None,
     ) -> Page[WaitingMessage]:
-        """What waits, by due time; those that are due at `due_until_ms` are left out. A page shows what waits when it
-        is asked for: what is delivered or cancelled meanwhile is not in later pages.
+        """Waiting messages by due time, without those that are due at `due_until_ms`. A page shows the messages that
+        wait at the time of its request; later pages leave out those that are delivered or cancelled by then.
         """
         with self._opened(topic, partition) as room:
             starts = room.starts(due_from_ms) if after is None else _parse_starts(after)
@@ -97,11 +97,12 @@ class TimerOperations:
 
     @contextmanager
     def _opened(self, topic: str, partition: int | None) -> Iterator[TimerReader]:
-        known = self._topics.describe([topic])[topic]
-        if partition is not None and partition >= len(known.partitions):
+        count = len(self._topics.describe([topic])[topic].partitions)
+        if partition is not None and partition >= count:
             raise AdminError(Code.UNKNOWN_TOPIC_OR_PARTITION.name, f"topic {topic} has no partition {partition}")
+        settings, timeout_s = self._connection.settings, self._connection.timeout_s
         try:
-            with TimerReader(self._connection.settings, topic, partition, timeout_s=self._connection.timeout_s) as room:
+            with TimerReader(settings, topic, partition, partition_count=count, timeout_s=timeout_s) as room:
                 yield room
         except TopicError as error:
             raise AdminError(Code.UNKNOWN_SERVER_ERROR.name, str(error)) from None

@@ -27,6 +27,7 @@ NO_LEADER = -1
 _INTERNAL_PREFIX = "__"
 _VISIBLE_POLL_S = 0.05
 _BROKER_DECIDES = -1
+_MOST_BY_NAME = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class PartitionDescription:
 
     @property
     def is_unavailable(self) -> bool:
-        """Whether nobody can read or write it now."""
+        """Whether clients can neither read nor write it now."""
         return self.leader is None or self.leader in self.offline_replicas
 
 
@@ -119,8 +120,7 @@ class TopicOperations:
 
     def describe(self, names: Iterable[str]) -> Results[str, TopicDescription]:
         """These topics; the error for one that does not exist names the nearest one that does."""
-        cluster = self._connection.metadata(self._connection.deadline())
-        return _described(cluster, names)
+        return self._described(names, self._connection.deadline())
 
     def identify(self, names: Iterable[str]) -> Results[str, TopicIdentity]:
         """Which topics have these names now. A topic that is deleted and created again has another id."""
@@ -147,7 +147,7 @@ class TopicOperations:
         topic = self.describe([name])[name]
         first = _index(after)
         chosen = topic.partitions[first : first + limit]
-        # Nobody can answer for partitions without a leader; asking would take until the timeout.
+        # No broker answers for partitions without a leader; a request would wait until the timeout.
         led = [TopicPartition(name, partition.index) for partition in chosen if not partition.is_unavailable]
         starts, ends = self._offsets.earliest(led), self._offsets.latest(led)
         items = tuple(_partition_offsets(name, partition, starts, ends) for partition in chosen)
@@ -206,25 +206,34 @@ class TopicOperations:
         """Topics that exist: a broker other than the one that created them may learn of them a moment later."""
         wanted = list(names)
         while wanted:
-            found = _described(self._connection.metadata(deadline), wanted)
+            found = self._described(wanted, deadline)
             if not found.errors or deadline.is_over:
                 return found
             time.sleep(_VISIBLE_POLL_S)
         return Results()
 
-
-def _described(cluster: ClusterMetadata, names: Iterable[str]) -> Results[str, TopicDescription]:
-    values: dict[str, TopicDescription] = {}
-    errors: dict[str, AdminError] = {}
-    for name in dict.fromkeys(names):
-        found = cluster.topics.get(name)
-        if found is None:
-            errors[name] = no_topic(name, cluster.topics)
-        elif found.error is not None:
-            errors[name] = admin_error(found.error)
-        else:
-            values[name] = _description(found, cluster)
-    return Results(values, errors)
+    def _described(self, names: Iterable[str], deadline: Deadline) -> Results[str, TopicDescription]:
+        """Requests a few topics by name, one after the other: the metadata of all topics grows with the cluster."""
+        wanted = list(dict.fromkeys(names))
+        whole = self._connection.metadata(deadline) if len(wanted) > _MOST_BY_NAME else None
+        values: dict[str, TopicDescription] = {}
+        errors: dict[str, AdminError] = {}
+        missing: list[str] = []
+        for name in wanted:
+            if whole is not None:
+                cluster, found = whole, whole.topics.get(name)
+            else:
+                cluster, found = self._connection.topic_metadata(name, deadline)
+            if found is None:
+                missing.append(name)
+            elif found.error is not None:
+                errors[name] = admin_error(found.error)
+            else:
+                values[name] = _description(found, cluster)
+        if missing:
+            known = (whole or self._connection.metadata(deadline)).topics
+            errors |= {name: no_topic(name, known) for name in missing}
+        return Results(values, errors)
 
 
 def no_topic(name: str, known: Iterable[str]) -> AdminError:
