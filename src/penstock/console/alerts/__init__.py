@@ -1,0 +1,1 @@
+"""Alerts: rules over snapshots, firing alerts, notifications and silences."""

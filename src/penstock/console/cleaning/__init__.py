@@ -1,0 +1,1 @@
+"""Cleaning jobs: their schedule and runs, and what each of them removes."""

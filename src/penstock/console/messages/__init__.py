@@ -1,0 +1,1 @@
+"""Messages as people see them: reading, decoding, searching, following a topic, sending."""

@@ -1,0 +1,1 @@
+"""What the console itself keeps in a database: users, sessions, tokens, audit log, rules, samples, jobs."""
