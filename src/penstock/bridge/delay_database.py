@@ -424,7 +424,7 @@ class DelayDatabase:
         connection.change(f"DELETE FROM {self._quoted(self.names.slots)} WHERE shard = ? AND slot = ?", shard, slot)
 
     def _turn(self, connection: Connection, shard: int, slot: int, now_ms: int) -> None:
-        """The next slot is the current one; unless somebody else has turned already."""
+        """Makes the next slot the current one, unless another bridge has done so already."""
         connection.change(
             f"UPDATE {self._quoted(self.names.shards)} SET current_slot = ?, turned_at = ?"
             " WHERE shard = ? AND current_slot = ?",

@@ -42,7 +42,7 @@ class Forwarder(Protocol):
     """Sends for one shard."""
 
     def start(self, incarnation: bytes) -> list[RowKey]:
-        """Replace whoever sent for this shard before; the rows that the last transaction has sent."""
+        """Replace the bridge that sent for this shard before; return the rows that its last transaction sent."""
         ...
 
     def forward(self, messages: Sequence[Outgoing], keys: Sequence[RowKey]) -> None:

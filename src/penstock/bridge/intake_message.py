@@ -33,7 +33,7 @@ class Waiting:
     headers: Headers
     """Without the due time."""
     deliver_at_ms: int | None
-    """The due time that was asked for; None in a dead letter."""
+    """The due time that the producer requested; None in a dead letter."""
     timer_key: bytes | None = None
     schedule: str | None = None
     placed_as: tuple[str, bytes | None] | None = None

@@ -15,6 +15,8 @@ from penstock.sql.database import Connection
 
 _FORGET = 10
 """Members that are silent for so many leases are removed."""
+_LONGEST = 10
+"""What ends later than so many leases from now was renewed before the clock was set back."""
 
 
 @dataclass(slots=True)
@@ -55,12 +57,18 @@ def renew(
     now_ms = connection.execute(f"SELECT {dialect.now_us}")[0][0] // 1000
     connection.upsert(names.members, ["member"], ["member", "until"], [(member, now_ms + lease_ms)])
     connection.change(f"DELETE FROM {members} WHERE until < ?", now_ms - _FORGET * lease_ms)
+    latest_ms = now_ms + _LONGEST * lease_ms
+    connection.change(f"UPDATE {members} SET until = ? WHERE until > ?", now_ms + lease_ms, latest_ms)
     found = connection.execute(f"SELECT member FROM {members} WHERE until > ? ORDER BY member", now_ms)
     alive = [row[0] for row in found]
     rows = connection.execute(f"SELECT shard, owner, epoch, until FROM {leases} ORDER BY shard{dialect.for_update}")
     ours: dict[int, int] = {}
     surplus: list[int] = []
     for shard, owner, epoch, until in rows:
+        if until > latest_ms:
+            # Otherwise bridges would notice a dead owner too late. A live owner renews its lease.
+            until = now_ms + lease_ms
+            connection.change(f"UPDATE {leases} SET until = ? WHERE shard = ?", until, shard)
         is_our_turn = alive[(first_shard + shard) % len(alive)] == member
         if owner == member and shard in held and until > now_ms:
             ours[shard] = epoch

@@ -71,7 +71,7 @@ class LevelForwarder:
         """
         self._alone = 0
         """So many of the next messages are sent one at a time: one of them was refused, and this tells which."""
-        self.problem = OngoingProblem(log, "what is due is not forwarded; retrying", "forwarding works again")
+        self.problem = OngoingProblem(log, "due messages are not forwarded; retrying", "forwarding works again")
 
     def stop(self) -> None:
         """What is being sent is finished."""

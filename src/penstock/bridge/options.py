@@ -1,4 +1,4 @@
-"""What a bridge is told to do."""
+"""The options of a bridge."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from penstock.clock import Clock
 from penstock.sdk.errors import TopicError
 from penstock.sdk.kafka.connection import ConnectionSettings
 from penstock.sdk.kafka.librdkafka import reason_of
+from penstock.sdk.kafka.unused_group import concerns_unused_group
 
 INCARNATION_BYTES = 16
 
@@ -96,5 +97,5 @@ def _last_from(consumer: Consumer, place: TopicPartition, key: bytes, clock: Clo
             silent_since_ms = clock.monotonic_ms()
         elif error.code() == KafkaError._PARTITION_EOF:
             return found
-        elif not error.retriable():
+        elif not error.retriable() and not concerns_unused_group(error):
             raise KafkaException(error)

@@ -321,7 +321,7 @@ class StoreBridge:
                 try:
                     await self._databases[index].tend_slots(shard)
                 except DatabaseError as error:
-                    log.warning("slots of shard %s/%s were not tended; trying again: %s", index, shard, error)
+                    log.warning("could not maintain the slots of shard %s/%s; will retry: %s", index, shard, error)
 
     def _start_sender(self, database: DelayDatabase, lease: Lease) -> None:
         index = database.layout.index
@@ -375,7 +375,7 @@ class StoreBridge:
                 partial(release, names=database.names, member=self._member, shards=list(shards), leave=leave)
             )
         except DatabaseError as error:
-            log.warning("leases were not released, others wait for their end: %s", error)
+            log.warning("could not release leases; other bridges wait until they expire: %s", error)
 
     async def _count_pending(self) -> None:
         try:

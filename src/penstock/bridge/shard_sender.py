@@ -68,7 +68,7 @@ class ShardSender:
         name = f"{database.layout.index}/{self._shard}"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"penstock-bridge-{name}")
         self.problem = OngoingProblem(
-            log, f"shard {name}: what is due is not forwarded; retrying", f"shard {name}: forwarding works again"
+            log, f"shard {name}: due messages are not forwarded; retrying", f"shard {name}: forwarding works again"
         )
         self._most = options.batch
         """Rows a page."""

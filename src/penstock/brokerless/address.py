@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from penstock.sdk.errors import InvalidInputError
 
@@ -60,6 +60,11 @@ class QueueAddress:
 
     def __repr__(self) -> str:
         return f"QueueAddress({self.shown})"
+
+    def without_option(self, name: str) -> str:
+        """The whole address, with its password, but without an option."""
+        rest = urlencode({each: value for each, value in self.options.items() if each != name})
+        return self.text if name not in self.options else self.text.partition("?")[0] + (rest and f"?{rest}")
 
     def check_options(self, *known: str) -> None:
         """Raises `InvalidInputError` for an option that the form does not have."""

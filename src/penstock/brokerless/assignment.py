@@ -1,7 +1,7 @@
 """Which partitions a member of a group should claim, and which it should give back. Pure.
 
 There is no leader: each member decides for itself from what it sees of the group, and claims keep two members off one
-partition whatever they decide. Members that see the same decide the same, so a group comes to rest as soon as nobody
+partition whatever they decide. Members that see the same decide the same, so a group comes to rest as soon as no member
 joins or leaves.
 
 Each topic is shared among the members that subscribe to it, evenly and by itself: a member gets its share of a topic
@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.brokerless.store import GroupState
+from penstock.brokerless.store import GroupClaims
 from penstock.ids import TopicPartition
 
 
@@ -28,7 +28,7 @@ class Decision:
     """Partitions that this member has and another one should get."""
 
 
-def decide(member: str, state: GroupState, partitions: Mapping[str, int]) -> Decision:
+def decide(member: str, state: GroupClaims, partitions: Mapping[str, int]) -> Decision:
     """What a member should do; `partitions` has the size of each topic that it knows."""
     claim: set[TopicPartition] = set()
     release: set[TopicPartition] = set()
@@ -44,12 +44,12 @@ def decide(member: str, state: GroupState, partitions: Mapping[str, int]) -> Dec
     return Decision(frozenset(claim), frozenset(release | gone))
 
 
-def share_topic(topic: str, count: int, state: GroupState) -> Mapping[TopicPartition, str]:
+def share_topic(topic: str, count: int, state: GroupClaims) -> Mapping[TopicPartition, str]:
     """The member that each partition of a topic should be with."""
     members = sorted(member.name for member in state.members if topic in member.topics)
     if not members:
         return {}
-    # Who gets one more than others differs from topic to topic, or the first member would always be it.
+    # Start at another member for each topic, or the first member would always get the extra partitions.
     turn = zlib.crc32(topic.encode()) % len(members)
     members = members[turn:] + members[:turn]
     least, more = divmod(count, len(members))

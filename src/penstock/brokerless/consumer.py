@@ -17,9 +17,9 @@ from penstock.brokerless.assignment import decide
 from penstock.brokerless.store import (
     Claim,
     FencedClaimError,
+    GroupClaims,
+    GroupMember,
     GroupOffsets,
-    GroupState,
-    Member,
     QueueStore,
     StoreAwayError,
 )
@@ -83,7 +83,7 @@ class StoreGroupConsumer:
         self._options = options
         self._clock = clock or SystemClock()
         self._group = options.group
-        self._member = Member(f"{options.group}-{uuid.uuid4().hex[:12]}", frozenset())
+        self._member = GroupMember(f"{options.group}-{uuid.uuid4().hex[:12]}", frozenset())
         self._listener: RebalanceListener | None = None
         self._partitions: dict[str, int] = {}
         self._views: dict[str, tuple[str, Matcher] | None] = {}
@@ -106,7 +106,7 @@ class StoreGroupConsumer:
 
     def join(self, topics: Sequence[str], listener: RebalanceListener, *, from_end: Sequence[str] = ()) -> None:
         self._listener = listener
-        self._member = Member(self._member.name, frozenset(topics))
+        self._member = GroupMember(self._member.name, frozenset(topics))
         try:
             self._read_shapes()
             self._begin_at_end(from_end)
@@ -207,7 +207,7 @@ class StoreGroupConsumer:
         is_at_rest = not decision.release and not decision.claim and self._is_complete(state)
         self._heartbeat_at_ms = now_ms + (HEARTBEAT_MS if is_at_rest else _REBALANCE_MS)
 
-    def _is_complete(self, state: GroupState) -> bool:
+    def _is_complete(self, state: GroupClaims) -> bool:
         """Whether every partition has a member: until then the group is looked at more often."""
         return all(
             TopicPartition(topic, number) in state.claims
@@ -215,7 +215,7 @@ class StoreGroupConsumer:
             for number in range(count)
         )
 
-    def _drop_lost(self, state: GroupState) -> None:
+    def _drop_lost(self, state: GroupClaims) -> None:
         name = self._member.name
         lost = [tp for tp, owned in self._owned.items() if state.claims.get(tp) != Claim(name, owned.epoch)]
         self._forget_lost(lost)
@@ -234,7 +234,9 @@ class StoreGroupConsumer:
             self._listener.lost(lost)
 
     def _lose_if_session_is_over(self) -> None:
-        """Without the store a member knows itself when its partitions are somebody else's."""
+        """Gives up all partitions when the session has expired: another member may have claimed them, and the store
+        cannot be asked.
+        """
         if self._owned and self._clock.monotonic_ms() - self._seen_ms > SESSION_MS:
             self._forget_lost(list(self._owned))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Unpack
 from urllib.parse import unquote, urlsplit
 
 from penstock.brokerless.address import QueueAddress
-from penstock.brokerless.clients import AsyncStoreClient, StoreClient
+from penstock.brokerless.clients import AsyncStoreClient, OpenOptions, StoreClient
 from penstock.brokerless.memory.shared import SharedMemoryStore
 from penstock.brokerless.memory.store import MemoryStore
 from penstock.brokerless.memory.topics import MAX_BYTES, MAX_MESSAGES
@@ -18,26 +18,8 @@ from penstock.brokerless.topic_entries import DEFAULT_PARTITIONS
 from penstock.extras import missing_extra
 from penstock.sdk import aio_client, client
 from penstock.sdk.errors import InvalidInputError
-from penstock.sdk.hooks.base import Hooks
-from penstock.sdk.payloads.codecs import Codec
-from penstock.sdk.send.sending_options import Sending
 
 _PREFIX_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-.")
-
-
-class OpenOptions(TypedDict, total=False):
-    """The options of `penstock.open`. `penstock.Client` says what they mean."""
-
-    client_id: str | None
-    """The name of the application."""
-    sending: Sending | None
-    """Delivery guarantee, batching, and what to do while the queue is unreachable."""
-    hooks: Sequence[Hooks]
-    """Objects that observe messages."""
-    reply_topic: str
-    """The topic for replies to requests of this client."""
-    codecs: Sequence[Codec]
-    """Codecs of typed payloads; the first one is the default."""
 
 
 def open(address: str, **options: Unpack[OpenOptions]) -> client.Client:

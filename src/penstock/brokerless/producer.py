@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from penstock.brokerless.partitioner import partition_of_key
-from penstock.brokerless.store import Batch, QueueStore, Sequenced, StoreAwayError, StoreRefusedError
+from penstock.brokerless.store import QueueStore, SendBatch, Sequenced, StoreAwayError, StoreRefusedError
 from penstock.clock import Clock, SystemClock
 from penstock.durations import duration_ms
 from penstock.ids import TopicPartition
@@ -355,7 +355,7 @@ class StoreProducer:
 
     def _send(self, lane: _Lane, messages: list[_Pending]) -> None:
         tp = lane.topic_partition
-        batch = Batch(tp, [each.outgoing for each in messages], Sequenced(self._producer_id, lane.next_sequence))
+        batch = SendBatch(tp, [each.outgoing for each in messages], Sequenced(self._producer_id, lane.next_sequence))
         try:
             offsets = self._store.append(batch)
         except StoreAwayError as error:

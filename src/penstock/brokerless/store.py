@@ -6,8 +6,8 @@ Rules for every store:
 - Offsets of a partition rise, and become visible in order: a reader that has seen an offset has seen all before it.
 - A message whose headers ask for a delay waits in the store, which delivers it by itself while some process has the
   store open. It is never early.
-- A partition is read by one member of a group at a time, the one that has its *claim*. A claim has an epoch: whoever
-  lost it, also without hearing of it, can no longer commit.
+- A partition is read by one member of a group at a time, the one that has its *claim*. A claim has an epoch: a member
+  that lost it can no longer commit, even if it has not heard of the loss.
 - `StoreAwayError` says that a later try may succeed; nothing else is tried again.
 
 `StoreProducer`, `StoreGroupConsumer` and `StoreBackend` make a client of the SDK of it.
@@ -32,7 +32,7 @@ class StoreAwayError(ClientError):
     def __init__(self, message: str, *, is_outcome_unknown: bool = False) -> None:
         super().__init__(message)
         self.is_outcome_unknown = is_outcome_unknown
-        """What was asked for may have happened: ask for the same again, with the same sequence."""
+        """The store may have carried the call out: repeat the same call, with the same sequence."""
 
 
 class StoreRefusedError(ClientError):
@@ -58,7 +58,7 @@ class Sequenced:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SendBatch:
     """Messages for one partition, in order."""
 
     topic_partition: TopicPartition
@@ -67,7 +67,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ReadPage:
     """What was read of a partition."""
 
     messages: Sequence[Received]
@@ -76,7 +76,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """A member of a group, as all members see it."""
 
     name: str
@@ -93,10 +93,10 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupState:
-    """Who is in a group, and who reads what. Members whose session is over, and their claims, are not in it."""
+class GroupClaims:
+    """The members of a group and the partitions that each reads, without members whose session is over."""
 
-    members: Sequence[Member]
+    members: Sequence[GroupMember]
     claims: Mapping[TopicPartition, Claim]
 
 
@@ -120,7 +120,7 @@ class GroupOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class IdFence:
     """Which use of a transactional id this is; a later one fences it."""
 
     transactional_id: str
@@ -146,7 +146,7 @@ class QueueStore(Protocol):
 
     # Messages
 
-    def append(self, batch: Batch) -> Sequence[int | None]:
+    def append(self, batch: SendBatch) -> Sequence[int | None]:
         """The offset of each message, None for one that is delayed. All or nothing; what was appended with the same
         sequence is not appended again. Raises `StoreRefusedError` and `TopicError`.
         """
@@ -156,7 +156,7 @@ class QueueStore(Protocol):
         """False while its part of the store is known to be away: messages without a key go elsewhere."""
         ...
 
-    def read(self, topic_partition: TopicPartition, offset: int, max_count: int) -> Page:
+    def read(self, topic_partition: TopicPartition, offset: int, max_count: int) -> ReadPage:
         """Messages from an offset on; none if there are none yet. An offset that retention has passed reads from the
         oldest message.
         """
@@ -176,7 +176,7 @@ class QueueStore(Protocol):
 
     # Groups
 
-    def heartbeat(self, group: str, member: Member, session_ms: int) -> GroupState:
+    def heartbeat(self, group: str, member: GroupMember, session_ms: int) -> GroupClaims:
         """Join the group, or stay in it for another session time. Members whose time is over lose their claims."""
         ...
 
@@ -185,7 +185,7 @@ class QueueStore(Protocol):
         ...
 
     def release(self, group: str, member: str, epochs: Mapping[TopicPartition, int]) -> None:
-        """Give claims back; those that are somebody else's by now are left alone."""
+        """Give claims back, except those that another member has by now."""
         ...
 
     def leave(self, group: str, member: str) -> None:
@@ -206,12 +206,12 @@ class QueueStore(Protocol):
 
     # Transactions
 
-    def fence(self, transactional_id: str) -> Fence:
+    def fence(self, transactional_id: str) -> IdFence:
         """Begin to use a transactional id; earlier users of it can commit no more."""
         ...
 
     def commit_transaction(
-        self, batches: Sequence[Batch], offsets: GroupOffsets | None, fence: Fence | None
+        self, batches: Sequence[SendBatch], offsets: GroupOffsets | None, fence: IdFence | None
     ) -> Sequence[Sequence[int | None]]:
         """Append all batches and commit the offsets, all or nothing. Raises `FencedClaimError`, `StoreRefusedError` and
         `TopicError`; a store without transactions raises `StoreRefusedError`.

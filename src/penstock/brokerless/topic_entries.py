@@ -67,7 +67,7 @@ def new_topic(
         if name in settings:
             _check_number(topic, name, settings[name], least)
     try:
-        # The settings of a broker are accepted, so that a program moves; a name that nobody knows is not.
+        # A broker's settings are accepted, so that a program can move here unchanged; an unknown name is refused.
         topic_config({name: text for name, text in settings.items() if name not in numbers})
     except ConfigError as error:
         raise InvalidInputError(f"could not create topic {topic}: {error}") from None

@@ -14,11 +14,11 @@ from penstock.brokerless.consumer import GroupMembership
 from penstock.brokerless.partitioner import partition_of_key
 from penstock.brokerless.producer import new_producer_id
 from penstock.brokerless.store import (
-    Batch,
-    Fence,
     FencedClaimError,
     GroupOffsets,
+    IdFence,
     QueueStore,
+    SendBatch,
     Sequenced,
     StoreAwayError,
     StoreRefusedError,
@@ -43,7 +43,7 @@ class _Router:
         self._next: dict[TopicPartition, int] = {}
         self._turn = 0
 
-    def batches(self, messages: Sequence[Outgoing]) -> tuple[list[Batch], list[tuple[int, int]]]:
+    def batches(self, messages: Sequence[Outgoing]) -> tuple[list[SendBatch], list[tuple[int, int]]]:
         """The messages by partition, and for each message its batch and its place there."""
         by_partition: dict[TopicPartition, list[Outgoing]] = {}
         at: list[tuple[TopicPartition, int]] = []
@@ -54,12 +54,12 @@ class _Router:
             of_partition.append(message)
         numbers = {tp: number for number, tp in enumerate(by_partition)}
         batches = [
-            Batch(tp, of_partition, Sequenced(self._producer_id, self._next.get(tp, 0)))
+            SendBatch(tp, of_partition, Sequenced(self._producer_id, self._next.get(tp, 0)))
             for tp, of_partition in by_partition.items()
         ]
         return batches, [(numbers[tp], place) for tp, place in at]
 
-    def used(self, batches: Sequence[Batch]) -> None:
+    def used(self, batches: Sequence[SendBatch]) -> None:
         """Their numbers are not used again."""
         for batch in batches:
             self._next[batch.topic_partition] = batch.sequence.first + len(batch.messages)
@@ -125,7 +125,7 @@ class StoreTransactionalProducer:
     def close(self) -> None:
         self.abort()
 
-    def _fenced(self) -> Fence:
+    def _fenced(self) -> IdFence:
         until_ms = self._until_ms()
         while True:
             try:
@@ -185,13 +185,13 @@ def commit_all(
     router: _Router,
     outgoing: Sequence[Outgoing],
     offsets: GroupOffsets | None,
-    fence: Fence | None,
+    fence: IdFence | None,
     until_ms: float,
 ) -> list[Receipt]:
     """Commit messages and offsets in one call of the store, repeated while it is away. Raises `TransactionError`."""
     clock = SystemClock()
     is_unknown = False
-    batches: list[Batch] = []
+    batches: list[SendBatch] = []
     at: list[tuple[int, int]] = []
     while True:
         try:

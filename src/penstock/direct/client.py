@@ -8,18 +8,17 @@ from typing import Any, TypeVar, Unpack, overload
 
 from penstock.brokerless.address import QueueAddress
 from penstock.brokerless.clients import StoreClient
-from penstock.brokerless.sql.handler_transaction import TransactionHandler, in_transaction
+from penstock.brokerless.sql.handler_transaction import TransactionalHandler, check_transaction_options
 from penstock.brokerless.sql.store import CONNECTIONS, TIMEOUT_MS, SqlStore
-from penstock.brokerless.store import StoreAwayError
 from penstock.durations import Duration, duration_ms
-from penstock.sdk.errors import InvalidInputError, TopicError
 from penstock.sdk.hooks.base import Hooks
 from penstock.sdk.payloads.codecs import Codec
-from penstock.sdk.receive.subscription_options import SubscriptionOptions
+from penstock.sdk.receive.handler_call import Handler
+from penstock.sdk.receive.subscription_options import SubscriptionOptions, validate_options
 from penstock.sdk.send.request_reply import REPLY_TOPIC
 from penstock.sdk.send.sending_options import Sending
 
-HandlerT = TypeVar("HandlerT", bound=TransactionHandler)
+HandlerT = TypeVar("HandlerT", bound=Callable[..., object])
 
 
 class Client(StoreClient):
@@ -52,7 +51,8 @@ class Client(StoreClient):
         """Create a client. It connects when it is first used, and makes the tables that are missing.
 
         Args:
-            address: `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, `postgresql://…` or `sqlite:///FILE`.
+            address: `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, `postgresql://…` or `sqlite:///FILE`. With
+                `?partitions=8` at its end, topics that this client creates by themselves have eight partitions.
             client_id: The name of the application. Every message carries it in the header `penstock-sender`.
             sending: Delivery guarantee, batching, and what to do while the database is unreachable.
             hooks: Objects that observe messages, such as `PrometheusHooks()`.
@@ -90,7 +90,8 @@ class Client(StoreClient):
     def create_topic(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> bool:
         """Create a topic and its tables.
 
-        Sending and subscribing create topics by themselves, with one partition. An outbox does not.
+        Sending and subscribing create topics by themselves, with one partition unless the client's address says
+        otherwise. An outbox does not.
 
         Args:
             topic: The name.
@@ -104,12 +105,7 @@ class Client(StoreClient):
             InvalidInputError: The name, the number or a setting is invalid.
             TopicError: The topic could not be created.
         """
-        try:
-            is_new = self._sql.topics.create(topic, partitions, config=settings)
-            self._sql.prepare_topic(topic)
-        except StoreAwayError as error:
-            raise TopicError(f"topic {topic} could not be created: {error}") from error
-        return is_new
+        return self._sql.create_topic(topic, partitions, settings)
 
     @property
     def _sql(self) -> SqlStore:
@@ -131,23 +127,25 @@ class Client(StoreClient):
     ) -> Any:
         """Register a function that handles each message inside a transaction of the database.
 
-        It takes the message and a `HandlerTransaction`, whose `connection` is the driver's own. What it does there,
-        what it sends with `HandlerTransaction.send`, and the note that the message was handled are one transaction: all
-        of it happens once, or not at all. An exception rolls back and causes a retry. Use it as a method or as a
-        decorator.
+        It takes a `HandlerTransaction`, whose `connection` is the driver's own, beside what a handler of `subscribe`
+        takes: the message, its decoded payload, or both. What it does there, what it sends with
+        `HandlerTransaction.send`, and the note that the message was handled are one transaction: all of it happens
+        once, or not at all. An exception rolls back and causes a retry. Use it as a method or as a decorator.
 
         The transaction has to end within the client's `timeout`, and takes one of its connections.
 
         Args:
             topics: The name of a topic, or a list of names.
-            handler: A function of two arguments. Leave it out to use the decorator.
+            handler: A function such as `f(order: Order, transaction: HandlerTransaction)`. Leave it out to use the
+                decorator.
             **options: As for `subscribe`, but for `batch`, `dedup` and `delivery`.
 
         Returns:
             The handler, or a decorator for it.
 
         Raises:
-            InvalidInputError: An option is invalid.
+            InvalidInputError: An option is invalid, the handler cannot be called like that, or messages cannot be
+                decoded to the type of its annotation.
 
         Example:
             ```python
@@ -157,13 +155,14 @@ class Client(StoreClient):
                     cursor.execute("INSERT INTO bills (order_id) VALUES (%s)", (message.biz_id,))
             ```
         """
-        for name in ("batch", "dedup", "delivery"):
-            if name in options:
-                raise InvalidInputError(f"subscribe_in_transaction does not take {name}: each message is handled once")
-        group = str(options.get("group"))
+        check_transaction_options(options)
+        validated = validate_options(topics, **options)
 
         def register(handler: HandlerT) -> HandlerT:
-            self.subscribe(topics, in_transaction(self._sql, group, handler), **options)
+            self._register(validated, self._in_transaction(validated.group, handler))
             return handler
 
         return register if handler is None else register(handler)
+
+    def _in_transaction(self, group: str, handler: Callable[..., object]) -> Handler:
+        return TransactionalHandler(self._sql, group, handler, self._codecs)

@@ -29,7 +29,7 @@ MAX_MESSAGES = 100_000
 
 
 class Outbox:
-    """Sends messages in the transaction of somebody else's connection. Made by `outbox`.
+    """Sends messages in the transaction of the application's own connection. Made by `outbox`.
 
     In a `with` block messages are collected and stored at its end, in an order of tables that is the same everywhere,
     so that two transactions that send to several topics never wait for each other. Without one each is stored at once.
@@ -47,7 +47,7 @@ class Outbox:
     def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> Receipt | None:
         """Send a message in the application's transaction: it is visible if and only if that commits.
 
-        From then to the commit nobody else can append to the partition, so send late in the transaction.
+        From then to the commit no other client can append to the partition, so send late in the transaction.
 
         Args:
             topic: The topic, which has to exist.

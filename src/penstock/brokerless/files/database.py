@@ -1,7 +1,7 @@
 """The SQLite file of a folder: its tables, and transactions on it.
 
 One connection for all threads of a process, which take turns. No lock of a partition is waited for inside a
-transaction: whoever has a partition's lock may wait for the database, never the other way round.
+transaction: a thread that has a partition's lock may wait for the database, never the other way round.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 
 from penstock.brokerless.files.database import FolderDatabase
-from penstock.brokerless.store import Claim, FencedClaimError, Granted, GroupOffsets, GroupState, Member
+from penstock.brokerless.store import Claim, FencedClaimError, Granted, GroupClaims, GroupMember, GroupOffsets
 from penstock.clock import Clock
 from penstock.ids import TopicPartition
 
@@ -19,7 +19,7 @@ class FolderGroups:
         self._database = database
         self._clock = clock
 
-    def heartbeat(self, group: str, member: Member, session_ms: int) -> GroupState:
+    def heartbeat(self, group: str, member: GroupMember, session_ms: int) -> GroupClaims:
         now_ms = self._clock.now_ms()
         with self._database.writing() as db:
             self._expire(db, group, now_ms)
@@ -31,8 +31,8 @@ class FolderGroups:
             claims = db.execute(
                 "select topic, partition, member, epoch from claims where grp = ? and member is not null", (group,)
             ).fetchall()
-        return GroupState(
-            [Member(name, frozenset(json.loads(topics))) for name, topics in members],
+        return GroupClaims(
+            [GroupMember(name, frozenset(json.loads(topics))) for name, topics in members],
             {TopicPartition(topic, number): Claim(name, epoch) for topic, number, name, epoch in claims},
         )
 

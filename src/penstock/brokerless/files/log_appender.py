@@ -1,7 +1,7 @@
 """Appends to the log of a partition, one process at a time.
 
-Everything but `locked` and `close` needs the lock. Whoever has it has checked the log to its end, so `end_offset` is
-right until the lock is given back. `docs/internals/brokerless.md` says what each crash leaves behind.
+Everything but `locked` and `close` needs the lock. The process that has it has checked the log to its end, so
+`end_offset` is right until the lock is given back. `docs/internals/brokerless.md` says what each crash leaves behind.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class LogAppender:
             raise StoreAwayError(f"could not sync {self.folder}: {error.strerror}", is_outcome_unknown=True) from None
 
     def mark_decided(self) -> None:
-        """Appends are about to be decided: whoever has the lock next must look for them."""
+        """Appends are about to be decided: the next process that has the lock must look for them."""
         assert self._lock_file is not None
         self.may_have_decided = True
         os.pwrite(self._lock_file, _DECIDED, 0)
@@ -247,7 +247,7 @@ class LogAppender:
         if size > self._position:
             os.ftruncate(self._segment, self._position)
             log.warning(
-                "%s: cut %d bytes of a batch that was not completed; its sender was told nothing",
+                "%s: cut %d bytes of a batch that was never completed nor acknowledged",
                 segment_path(self.folder, self._base_offset),
                 size - self._position,
             )

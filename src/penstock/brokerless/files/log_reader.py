@@ -13,7 +13,7 @@ from pathlib import Path
 from penstock.brokerless.files.batch_scan import behind_damage, header_at, sound_batch_at
 from penstock.brokerless.files.segments import base_offsets, segment_path
 from penstock.brokerless.record_codec import messages_of
-from penstock.brokerless.store import Page
+from penstock.brokerless.store import ReadPage
 from penstock.errors import ApiError
 from penstock.ids import TopicPartition
 from penstock.records.batch import BatchHeader
@@ -78,7 +78,7 @@ class LogReader:
         self._seen_bytes = -1
         """The size of the last segment when nothing more was sound in it."""
 
-    def read(self, offset: int, max_count: int) -> Page:
+    def read(self, offset: int, max_count: int) -> ReadPage:
         """Messages from an offset on, or from the oldest one if that is later."""
         with self._mutex:
             found: list[Received] = []
@@ -101,7 +101,7 @@ class LogReader:
                     size += header.size
                 self._pass(cursor, header)
             self._resumed = (offset, cursor)
-            return Page(found, offset)
+            return ReadPage(found, offset)
 
     def bounds(self) -> tuple[int, int]:
         """The oldest offset, and the one behind the newest."""

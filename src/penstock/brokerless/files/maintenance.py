@@ -1,93 +1,41 @@
-"""What some process has to do for a folder: deliver messages that are due, complete what killed processes had decided,
-remove old segments.
-
-Every process has a thread for it, and one of them works: the one that has the lease. The lease only saves work. Two
-that both believe to have it do no harm, because each of these tasks is right whoever does it, and however often.
+"""What one of the processes that use a folder does for it: deliver messages that are due, complete what killed
+processes had decided, remove old segments.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
-import uuid
 from pathlib import Path
 
 from penstock.brokerless.files.segments import base_offsets, segment_path
 from penstock.brokerless.files.store import FileStore
+from penstock.brokerless.maintenance import IDLE_MS, LEASE_MS, Maintenance
 from penstock.brokerless.store import StoreAwayError
 from penstock.brokerless.topic_entries import RETENTION_BYTES, RETENTION_MS, TopicEntry
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock
 from penstock.ids import TopicPartition
-from penstock.sdk.errors import ClientError
-from penstock.sdk.problem_log import OngoingProblem
 
 log = logging.getLogger(__name__)
 
-LEASE_MS = 3_000
-_RENEW_MS = 1_000
-_IDLE_MS = 50
-"""How late a message may be that another process has just added."""
 _BATCH = 500
 _COMPLETE_MS = 1_000
 _RETAIN_MS = 10_000
-_RETRY_MS = 500
 DEFAULT_RETENTION_BYTES = 1024 * 1024 * 1024
 DEFAULT_RETENTION_MS = 7 * 24 * 3600 * 1000
 _UNLIMITED = -1
 
 
-class FolderMaintenance:
-    """Works in a thread of its own until it is closed."""
+class FolderMaintenance(Maintenance):
+    """That of one folder; it works from the beginning."""
 
     def __init__(self, store: FileStore, clock: Clock | None = None) -> None:
+        super().__init__(store.address, store.timers_changed, clock)
         self._store = store
-        self._clock = clock or SystemClock()
-        self._owner = uuid.uuid4().hex
-        self._has_lease = False
-        self._renew_at_ms = self._complete_at_ms = self._retain_at_ms = float("-inf")
-        self._is_closing = False
-        self._problem = OngoingProblem(
-            log,
-            f"{store.address}: could not deliver delayed messages; trying again",
-            f"{store.address}: delivers again",
-        )
-        self._thread = threading.Thread(target=self._run, name="penstock-folder-maintenance", daemon=True)
-        self._thread.start()
+        self._complete_at_ms = self._retain_at_ms = float("-inf")
+        self.start()
 
-    def close(self) -> None:
-        """Stop, and leave the work to others at once."""
-        self._is_closing = True
-        self._store.timers_changed.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._is_closing:
-            try:
-                wait_ms = self._step()
-                self._problem.end()
-            except ClientError as error:
-                self._problem.report(error)
-                wait_ms = _RETRY_MS
-            except Exception:
-                log.exception("a bug in the SDK: the maintenance of %s goes on", self._store.address)
-                wait_ms = _RETRY_MS
-            if wait_ms > 0:
-                self._store.timers_changed.wait(wait_ms / 1000)
-            self._store.timers_changed.clear()
-        try:
-            self._give_lease_back()
-        except ClientError as error:
-            log.debug("the lease of %s was not given back: %s", self._store.address, error)
-
-    def _step(self) -> float:
-        """Do what is due; how long there is nothing else to do."""
-        steady_ms = self._clock.monotonic_ms()
-        if steady_ms >= self._renew_at_ms:
-            self._has_lease = self._take_lease()
-            self._renew_at_ms = steady_ms + _RENEW_MS
-        if not self._has_lease:
-            return self._renew_at_ms - steady_ms
+    def work(self, steady_ms: float) -> float:
         if steady_ms >= self._complete_at_ms:
             self._store.complete_decided()
             self._complete_at_ms = steady_ms + _COMPLETE_MS
@@ -98,33 +46,32 @@ class FolderMaintenance:
         return self._deliver()
 
     def _deliver(self) -> float:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         due = self._store.timers.due(now_ms, _BATCH)
         if due:
             self._store.deliver(due)
             return 0
         following_ms = self._store.timers.next_due_ms()
-        return _IDLE_MS if following_ms is None else max(1, min(_IDLE_MS, following_ms - now_ms))
+        return IDLE_MS if following_ms is None else max(1, min(IDLE_MS, following_ms - now_ms))
 
-    def _take_lease(self) -> bool:
-        now_ms = self._clock.now_ms()
+    def take_lease(self) -> bool:
+        now_ms = self.clock.now_ms()
         rows = self._store.database.read("select owner, ends_ms from leases where name = 'delivery'")
         # An end further away than a lease is long: the clock was set back.
-        if rows and rows[0][0] != self._owner and now_ms < rows[0][1] <= now_ms + LEASE_MS:
+        if rows and rows[0][0] != self.owner and now_ms < rows[0][1] <= now_ms + LEASE_MS:
             return False
         with self._store.database.writing() as db:
             taken = db.execute(
                 "insert into leases values ('delivery', ?, ?) on conflict do update"
                 " set owner = excluded.owner, ends_ms = excluded.ends_ms"
                 " where owner = excluded.owner or ends_ms <= ? or ends_ms > ?",
-                (self._owner, now_ms + LEASE_MS, now_ms, now_ms + LEASE_MS),
+                (self.owner, now_ms + LEASE_MS, now_ms, now_ms + LEASE_MS),
             )
             return taken.rowcount == 1
 
-    def _give_lease_back(self) -> None:
-        if self._has_lease:
-            with self._store.database.writing() as db:
-                db.execute("delete from leases where name = 'delivery' and owner = ?", (self._owner,))
+    def release_lease(self) -> None:
+        with self._store.database.writing() as db:
+            db.execute("delete from leases where name = 'delivery' and owner = ?", (self.owner,))
 
     def _remove_old(self) -> None:
         for topic, entry in self._store.topics.all().items():
@@ -143,7 +90,7 @@ class FolderMaintenance:
         bases = base_offsets(folder)
         if not bases:
             return
-        oldest_ms = None if age_ms == _UNLIMITED else self._clock.now_ms() - age_ms
+        oldest_ms = None if age_ms == _UNLIMITED else self.clock.now_ms() - age_ms
         sizes = [segment_path(folder, base).stat() for base in bases]
         is_last_old = oldest_ms is not None and sizes[-1].st_size > 0 and _written_ms(sizes[-1]) < oldest_ms
         total = sum(each.st_size for each in sizes)

@@ -11,23 +11,23 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from sqlite3 import Connection
 
-from penstock.brokerless.delay_request import delay_of
+from penstock.brokerless.batch_admission import delay_requests
 from penstock.brokerless.files.database import FolderDatabase
 from penstock.brokerless.files.groups import FolderGroups
 from penstock.brokerless.files.log_appender import LogAppender
 from penstock.brokerless.files.log_reader import LogReader
 from penstock.brokerless.files.timers import DueMessage, FolderTimers
 from penstock.brokerless.files.topics import SEGMENT_BYTES, FolderTopics
-from penstock.brokerless.record_codec import record_of, size_of
+from penstock.brokerless.record_codec import record_of
 from penstock.brokerless.store import (
-    Batch,
-    Fence,
     FencedClaimError,
     Granted,
+    GroupClaims,
+    GroupMember,
     GroupOffsets,
-    GroupState,
-    Member,
-    Page,
+    IdFence,
+    ReadPage,
+    SendBatch,
     Sequenced,
     StoreAwayError,
     StoreRefusedError,
@@ -101,7 +101,7 @@ class FileStore:
 
     # Messages
 
-    def append(self, batch: Batch) -> Sequence[int | None]:
+    def append(self, batch: SendBatch) -> Sequence[int | None]:
         self._check_open()
         requests = self._requests(0, batch)
         if any(request is not None for request in requests):
@@ -123,7 +123,7 @@ class FileStore:
     def is_writable(self, topic_partition: TopicPartition) -> bool:
         return True
 
-    def read(self, topic_partition: TopicPartition, offset: int, max_count: int) -> Page:
+    def read(self, topic_partition: TopicPartition, offset: int, max_count: int) -> ReadPage:
         self._check_open()
         try:
             return self._reader(topic_partition).read(offset, max_count)
@@ -155,7 +155,7 @@ class FileStore:
 
     # Groups
 
-    def heartbeat(self, group: str, member: Member, session_ms: int) -> GroupState:
+    def heartbeat(self, group: str, member: GroupMember, session_ms: int) -> GroupClaims:
         self._check_open()
         return self._groups.heartbeat(group, member, session_ms)
 
@@ -187,16 +187,16 @@ class FileStore:
 
     # Transactions
 
-    def fence(self, transactional_id: str) -> Fence:
+    def fence(self, transactional_id: str) -> IdFence:
         with self._database.writing() as db:
             row = db.execute(
                 "insert into fences values (?, 1) on conflict do update set epoch = epoch + 1 returning epoch",
                 (transactional_id,),
             ).fetchone()
-        return Fence(transactional_id, row[0])
+        return IdFence(transactional_id, row[0])
 
     def commit_transaction(
-        self, batches: Sequence[Batch], offsets: GroupOffsets | None, fence: Fence | None
+        self, batches: Sequence[SendBatch], offsets: GroupOffsets | None, fence: IdFence | None
     ) -> Sequence[Sequence[int | None]]:
         self._check_open()
         requests = [self._requests(number, batch) for number, batch in enumerate(batches)]
@@ -225,7 +225,7 @@ class FileStore:
         return self._timers
 
     def deliver(self, due: Sequence[DueMessage]) -> None:
-        """Append messages that are due, each once, whoever else tries. Raises `StoreAwayError`."""
+        """Append messages that are due, each once even if several processes try. Raises `StoreAwayError`."""
         now_ms = self._clock.now_ms()
         tps = sorted({each.topic_partition for each in due})
         with self._locked(tps) as appenders:
@@ -262,10 +262,10 @@ class FileStore:
 
     def _decide(
         self,
-        batches: Sequence[Batch],
+        batches: Sequence[SendBatch],
         requests: Sequence[Sequence[DelayRequest | None]],
         offsets: GroupOffsets | None,
-        fence: Fence | None,
+        fence: IdFence | None,
     ) -> Sequence[Sequence[int | None]]:
         """Change the database and partitions, all or nothing: the commit of the database decides."""
         now_ms = self._clock.now_ms()
@@ -303,7 +303,7 @@ class FileStore:
     def _prepare(
         self,
         db: Connection,
-        batch: Batch,
+        batch: SendBatch,
         requests: Sequence[DelayRequest | None],
         ends: dict[TopicPartition, int],
         now_ms: int,
@@ -324,7 +324,7 @@ class FileStore:
             ends[tp] += len(records)
         return found
 
-    def _repeated(self, db: Connection, appender: LogAppender, batch: Batch) -> Sequence[int | None] | None:
+    def _repeated(self, db: Connection, appender: LogAppender, batch: SendBatch) -> Sequence[int | None] | None:
         in_log = appender.repeated(batch.sequence, len(batch.messages))
         if in_log is not None:
             return in_log
@@ -339,7 +339,7 @@ class FileStore:
 
     @contextmanager
     def _locked(self, tps: Iterable[TopicPartition]) -> Iterator[Mapping[TopicPartition, LogAppender]]:
-        """Lock several partitions, in the order of their names, so that nobody waits in a circle."""
+        """Lock several partitions, in the order of their names, so that no two processes deadlock."""
         with ExitStack() as stack:
             appenders: dict[TopicPartition, LogAppender] = {}
             for tp in sorted(tps):
@@ -349,7 +349,7 @@ class FileStore:
             yield appenders
 
     def _complete_all(self, appenders: Mapping[TopicPartition, LogAppender]) -> None:
-        """It is decided: what cannot be written now is written by whoever has the lock next."""
+        """The appends are decided: what cannot be written now is written by the next process that has the lock."""
         try:
             for tp, appender in appenders.items():
                 self._complete_decided(tp, appender)
@@ -376,28 +376,10 @@ class FileStore:
                 db.executemany("delete from decided where id = ?", [(row[0],) for row in rows])
         appender.clear_decided()
 
-    def _requests(self, number: int, batch: Batch) -> list[DelayRequest | None]:
+    def _requests(self, number: int, batch: SendBatch) -> list[DelayRequest | None]:
         """What each message asks for. Raises `TopicError` and `StoreRefusedError` for what the store does not take."""
-        tp = batch.topic_partition
-        entry = self._entry(tp.topic)
-        if entry.view_of is not None:
-            raise StoreRefusedError(f"{tp.topic} is a view and takes no messages; nothing was stored")
-        if tp.partition >= entry.partitions:
-            raise StoreRefusedError(f"topic {tp.topic} has no partition {tp.partition}: it has {entry.partitions}")
-        rules, most, now_ms = entry.delay_rules, entry.max_message_bytes, self._clock.now_ms()
-        found: list[DelayRequest | None] = []
-        for place, message in enumerate(batch.messages):
-            if (size := size_of(message)) > most:
-                raise StoreRefusedError(
-                    f"a message of {size} bytes is larger than {most}, the max.message.bytes of {tp.topic};"
-                    " it was not stored",
-                    place=(number, place),
-                )
-            try:
-                found.append(delay_of(message, now_ms, rules))
-            except StoreRefusedError as error:
-                raise StoreRefusedError(str(error), place=(number, place)) from None
-        return found
+        entry = self._entry(batch.topic_partition.topic)
+        return delay_requests(number, batch, entry, self._clock.now_ms())
 
     def _check_room(self, requests: Sequence[Sequence[DelayRequest | None]]) -> None:
         added = sum(request is not None and request.cancels is None for asked in requests for request in asked)
@@ -495,7 +477,7 @@ def _note_decided(db: Connection, tp: TopicPartition, base_offset: int, batch: b
     )
 
 
-def _check_fence(db: Connection, fence: Fence) -> None:
+def _check_fence(db: Connection, fence: IdFence) -> None:
     row = db.execute("select epoch from fences where transactional_id = ?", (fence.transactional_id,)).fetchone()
     if row is None or row[0] != fence.epoch:
         raise FencedClaimError(f"another client uses the transactional id {fence.transactional_id}; nothing was done")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.brokerless.store import Claim, FencedClaimError, Granted, GroupOffsets, GroupState, Member
+from penstock.brokerless.store import Claim, FencedClaimError, Granted, GroupClaims, GroupMember, GroupOffsets
 from penstock.ids import TopicPartition
 
 
 @dataclass(slots=True)
 class _Session:
-    member: Member
+    member: GroupMember
     ends_ms: float
 
 
@@ -25,10 +25,10 @@ class MemoryGroup:
     _claims: dict[TopicPartition, Claim] = field(default_factory=dict)
     _epochs: dict[TopicPartition, int] = field(default_factory=dict)
 
-    def heartbeat(self, member: Member, session_ms: int, now_ms: float) -> GroupState:
+    def heartbeat(self, member: GroupMember, session_ms: int, now_ms: float) -> GroupClaims:
         self._expire(now_ms)
         self._sessions[member.name] = _Session(member, now_ms + session_ms)
-        return GroupState([session.member for session in self._sessions.values()], dict(self._claims))
+        return GroupClaims([session.member for session in self._sessions.values()], dict(self._claims))
 
     def claim(self, member: str, wanted: Sequence[TopicPartition], now_ms: float) -> Mapping[TopicPartition, Granted]:
         self._expire(now_ms)

@@ -15,14 +15,14 @@ from penstock.brokerless.memory.groups import MemoryGroups
 from penstock.brokerless.memory.topics import MAX_BYTES, MAX_MESSAGES, MemoryTopics
 from penstock.brokerless.record_codec import size_of
 from penstock.brokerless.store import (
-    Batch,
-    Fence,
     FencedClaimError,
     Granted,
+    GroupClaims,
+    GroupMember,
     GroupOffsets,
-    GroupState,
-    Member,
-    Page,
+    IdFence,
+    ReadPage,
+    SendBatch,
     Sequenced,
     StoreAwayError,
     StoreRefusedError,
@@ -101,17 +101,17 @@ class MemoryStore:
 
     # Messages
 
-    def append(self, batch: Batch) -> Sequence[int | None]:
+    def append(self, batch: SendBatch) -> Sequence[int | None]:
         with self._changed:
             return self._appended([batch])[0]
 
     def is_writable(self, topic_partition: TopicPartition) -> bool:
         return True
 
-    def read(self, topic_partition: TopicPartition, offset: int, max_count: int) -> Page:
+    def read(self, topic_partition: TopicPartition, offset: int, max_count: int) -> ReadPage:
         with self._changed:
             self._check(topic_partition)
-            return Page(*self._logs.read(*topic_partition, offset, max_count))
+            return ReadPage(*self._logs.read(*topic_partition, offset, max_count))
 
     def bounds(self, topic_partition: TopicPartition) -> tuple[int, int]:
         with self._changed:
@@ -135,7 +135,7 @@ class MemoryStore:
 
     # Groups
 
-    def heartbeat(self, group: str, member: Member, session_ms: int) -> GroupState:
+    def heartbeat(self, group: str, member: GroupMember, session_ms: int) -> GroupClaims:
         with self._changed:
             return self._groups.group(group).heartbeat(member, session_ms, self._clock.monotonic_ms())
 
@@ -169,13 +169,13 @@ class MemoryStore:
 
     # Transactions
 
-    def fence(self, transactional_id: str) -> Fence:
+    def fence(self, transactional_id: str) -> IdFence:
         with self._changed:
             epoch = self._fences[transactional_id] = self._fences.get(transactional_id, 0) + 1
-            return Fence(transactional_id, epoch)
+            return IdFence(transactional_id, epoch)
 
     def commit_transaction(
-        self, batches: Sequence[Batch], offsets: GroupOffsets | None, fence: Fence | None
+        self, batches: Sequence[SendBatch], offsets: GroupOffsets | None, fence: IdFence | None
     ) -> Sequence[Sequence[int | None]]:
         with self._changed:
             if fence is not None and self._fences.get(fence.transactional_id) != fence.epoch:
@@ -195,7 +195,7 @@ class MemoryStore:
 
     # Under the lock.
 
-    def _appended(self, batches: Sequence[Batch]) -> list[Sequence[int | None]]:
+    def _appended(self, batches: Sequence[SendBatch]) -> list[Sequence[int | None]]:
         """Checks everything before it appends anything."""
         if self._is_closed:
             raise StoreAwayError(f"{self.address} is closed")
@@ -226,7 +226,7 @@ class MemoryStore:
                 " it was not stored"
             )
 
-    def _once(self, batch: Batch, now_ms: int) -> Sequence[int | None]:
+    def _once(self, batch: SendBatch, now_ms: int) -> Sequence[int | None]:
         tp, sequence = batch.topic_partition, batch.sequence
         known = self._sequences.get((sequence.producer_id, tp))
         if known is not None and known[0].first == sequence.first:

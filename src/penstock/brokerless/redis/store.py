@@ -6,21 +6,21 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 
-from penstock.brokerless.delay_request import delay_of, headers_when_delivered, next_due_ms
-from penstock.brokerless.record_codec import size_of
+from penstock.brokerless.batch_admission import delay_requests
+from penstock.brokerless.delay_request import headers_when_delivered, next_due_ms
 from penstock.brokerless.redis import scripts
 from penstock.brokerless.redis.message_fields import fields_of, message_of, received
 from penstock.brokerless.redis.server import RedisServer, Value, texts
 from penstock.brokerless.redis.topics import DEFAULT_RETENTION_MESSAGES, RETENTION_MESSAGES, RedisTopics
 from penstock.brokerless.store import (
-    Batch,
     Claim,
-    Fence,
     Granted,
+    GroupClaims,
+    GroupMember,
     GroupOffsets,
-    GroupState,
-    Member,
-    Page,
+    IdFence,
+    ReadPage,
+    SendBatch,
     StoreRefusedError,
 )
 from penstock.brokerless.topic_entries import DEFAULT_PARTITIONS, TopicEntry
@@ -64,17 +64,17 @@ class RedisStore:
 
     # Messages
 
-    def append(self, batch: Batch) -> Sequence[int | None]:
+    def append(self, batch: SendBatch) -> Sequence[int | None]:
         return self.commit_transaction([batch], None, None)[0]
 
     def is_writable(self, topic_partition: TopicPartition) -> bool:
         return True
 
-    def read(self, topic_partition: TopicPartition, offset: int, max_count: int) -> Page:
+    def read(self, topic_partition: TopicPartition, offset: int, max_count: int) -> ReadPage:
         self._check_partition(topic_partition)
         rows = self._server.command("XRANGE", self._log(topic_partition), f"{offset + 1}-0", "+", "COUNT", max_count)
         messages = [received(topic_partition, entry_id, _fields(entry)) for entry_id, entry in rows]
-        return Page(messages, messages[-1].offset + 1 if messages else offset)
+        return ReadPage(messages, messages[-1].offset + 1 if messages else offset)
 
     def bounds(self, topic_partition: TopicPartition) -> tuple[int, int]:
         self._check_partition(topic_partition)
@@ -117,7 +117,7 @@ class RedisStore:
 
     # Groups
 
-    def heartbeat(self, group: str, member: Member, session_ms: int) -> GroupState:
+    def heartbeat(self, group: str, member: GroupMember, session_ms: int) -> GroupClaims:
         self._check_open()
         topics = json.dumps(sorted(member.topics))
         members, claims = self._server.call(scripts.HEARTBEAT, group, member.name, topics, session_ms)
@@ -127,8 +127,8 @@ class RedisStore:
             topic, _, partition = field.rpartition(":")
             if owner:
                 found[TopicPartition(topic, int(partition))] = Claim(owner, int(epoch))
-        return GroupState(
-            [Member(name, frozenset(json.loads(value.split(":", 2)[2]))) for name, value in _pairs(members)], found
+        return GroupClaims(
+            [GroupMember(name, frozenset(json.loads(value.split(":", 2)[2]))) for name, value in _pairs(members)], found
         )
 
     def claim(self, group: str, member: str, wanted: Sequence[TopicPartition]) -> Mapping[TopicPartition, Granted]:
@@ -159,12 +159,12 @@ class RedisStore:
 
     # Transactions
 
-    def fence(self, transactional_id: str) -> Fence:
+    def fence(self, transactional_id: str) -> IdFence:
         epoch = self._server.command("HINCRBY", self._server.key("fences"), transactional_id, 1)
-        return Fence(transactional_id, int(epoch))
+        return IdFence(transactional_id, int(epoch))
 
     def commit_transaction(
-        self, batches: Sequence[Batch], offsets: GroupOffsets | None, fence: Fence | None
+        self, batches: Sequence[SendBatch], offsets: GroupOffsets | None, fence: IdFence | None
     ) -> Sequence[Sequence[int | None]]:
         self._check_open()
         now_ms = self._now_ms(batches)
@@ -188,8 +188,8 @@ class RedisStore:
     # What `RedisMaintenance` does in the background.
 
     def deliver(self) -> int:
-        """Deliver what is due, each once, whoever else tries; how many milliseconds nothing else is due, 0 if something
-        was, -1 if nothing waits.
+        """Deliver what is due, each message once even if several processes try. Returns for how many milliseconds
+        nothing else is due; 0 if something was due, -1 if no message waits.
         """
         now, following, rows = self._server.call(scripts.DUE, _DUE)
         now_ms = int(now)
@@ -217,32 +217,18 @@ class RedisStore:
 
     # Internals
 
-    def _add_batch(self, args: list[Value], number: int, batch: Batch, now_ms: int) -> int:
+    def _add_batch(self, args: list[Value], number: int, batch: SendBatch, now_ms: int) -> int:
         """Add the arguments of a batch; how many of its messages are delayed."""
         tp = batch.topic_partition
-        entry = self._check_partition(tp)
-        if entry.view_of is not None:
-            raise StoreRefusedError(f"{tp.topic} is a view and takes no messages; nothing was stored")
-        rules, most = entry.delay_rules, entry.max_message_bytes
+        self._check_open()
+        requests = delay_requests(number, batch, self._entry(tp.topic), now_ms)
         args += (*tp, batch.sequence.producer_id, batch.sequence.first, self._most_messages(tp.topic))
         args.append(len(batch.messages))
-        delayed = 0
-        for place, message in enumerate(batch.messages):
-            if (size := size_of(message)) > most:
-                raise StoreRefusedError(
-                    f"a message of {size} bytes is larger than {most}, the max.message.bytes of {tp.topic};"
-                    " it was not stored",
-                    place=(number, place),
-                )
-            try:
-                request = delay_of(message, now_ms, rules)
-            except StoreRefusedError as error:
-                raise StoreRefusedError(str(error), place=(number, place)) from None
-            delayed += request is not None and request.cancels is None
+        for message, request in zip(batch.messages, requests, strict=True):
             args += _message_args(message, request)
-        return delayed
+        return sum(request is not None and request.cancels is None for request in requests)
 
-    def _now_ms(self, batches: Sequence[Batch]) -> int:
+    def _now_ms(self, batches: Sequence[SendBatch]) -> int:
         """The time of the server, if a message needs it."""
         if not any(name in TIMING for batch in batches for message in batch.messages for name, _ in message.headers):
             return 0

@@ -1,7 +1,7 @@
 """The transaction that appends batches to partitions, beside brokers and other clients that do the same.
 
 Rows are made before anything is locked. Then: lock the rows of all partitions in `queue`, in the order of their table
-names; see that it is nobody's turn; tell repeats; write everything, in one round trip where that can be done.
+names; check that no leader has claimed its turn; detect repeats; write everything, in one round trip where possible.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from penstock.brokerless.store import Batch, StoreRefusedError
+from penstock.brokerless.store import SendBatch, StoreRefusedError
 from penstock.config.topic import TopicConfig
 from penstock.delay.delay_headers import DELAY, DELIVER_AT, DelayHeaderError, DelayRules, parse_delay_headers
 from penstock.ids import TopicPartition
@@ -42,8 +42,12 @@ class QueueMissingError(Exception):
     """The partition is not in this database any more: it has moved, or its topic was deleted."""
 
 
+_LONGEST_TURN_US = 1_000_000
+"""A leader claimed a turn that ends later before the clock of the database was set back."""
+
+
 class LeadersTurnError(Exception):
-    """The leader has asked for a moment in which nobody else appends."""
+    """The leader has claimed a moment in which it alone appends."""
 
     def __init__(self, remaining_ms: int) -> None:
         super().__init__(f"it is the leader's turn for {remaining_ms} ms")
@@ -111,7 +115,7 @@ class PreparedBatch(NamedTuple):
         return found
 
 
-def prepared(ref: PartitionRef, batch: Batch, now_ms: int, number: int = 0) -> PreparedBatch:
+def prepared(ref: PartitionRef, batch: SendBatch, now_ms: int, number: int = 0) -> PreparedBatch:
     """Raises `StoreRefusedError` for a message that the topic does not take. `number` is that of the batch."""
     sequence = batch.sequence
     return _prepared(ref, batch.messages, sequence.producer_id, sequence.first, now_ms, number)
@@ -241,8 +245,8 @@ def append(
     heeds_turn: bool = True,
     locks_by_update: bool = False,
 ) -> Appended:
-    """Append all batches. What is in `memory` of their producers is not asked for. `heeds_turn`: not while it is the
-    turn of the leader; a transaction that has done other work cannot wait for that.
+    """Append all batches, without queries for producers that are in `memory`. `heeds_turn`: not while it is the turn of
+    the leader; a transaction that has done other work cannot wait for that.
 
     Raises `QueueMissingError` and `LeadersTurnError`; nothing was done then.
     """
@@ -257,7 +261,7 @@ def append(
 
 
 def _lock(connection: Connection, refs: Iterable[PartitionRef], *, heeds_turn: bool) -> Mapping[str, _Locked]:
-    """The rows of partitions, locked in an order that is the same everywhere, so that nobody waits for each other."""
+    """The rows of partitions, locked in an order that is the same everywhere, so that no two transactions deadlock."""
     dialect = connection.dialect
     locked: dict[str, _Locked] = {}
     for ref in refs:
@@ -270,7 +274,7 @@ def _lock(connection: Connection, refs: Iterable[PartitionRef], *, heeds_turn: b
             raise QueueMissingError(str(ref.topic_partition))
         next_id, token, now_us = found[0]
         remaining_us = turn_until_us(token) - now_us
-        if remaining_us > 0 and heeds_turn:
+        if 0 < remaining_us <= _LONGEST_TURN_US and heeds_turn:
             raise LeadersTurnError(remaining_us // 1000 + 1)
         locked[ref.table] = _Locked(next_id, now_us)
     return locked
@@ -336,7 +340,7 @@ class _Writing:
         connection.upsert("queue_segment", _SEGMENT_COLUMNS[:2], _SEGMENT_COLUMNS, self._segments)
 
     def _entry(self, batch: PreparedBatch, memory: ProducerMemory | None) -> ProducerEntry | None:
-        """What the log knows of a producer; one that this process has just made is not asked for."""
+        """What the log knows of a producer; no query for a producer that this process has just created."""
         if batch.producer_id < 0:
             return None
         key = batch.ref.queue_id, batch.producer_id

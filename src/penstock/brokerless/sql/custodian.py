@@ -1,12 +1,13 @@
-"""What brokers do without being asked, done by one client while there is no broker: delayed messages are delivered, old
-records dropped, producers and groups that are gone forgotten.
+"""The background work of brokers, done by one client while there is no broker: it delivers delayed messages, drops old
+records, and forgets producers and groups that are gone.
 
 Rules:
 
-- Who made the leased node `/leases/custodian` is it. While a broker with shared storage is alive, nobody does anything.
-- The custodian leads: it commits new leader epochs, and takes logs over in these, as a broker would. So there is never
-  more than one that delivers, whatever hangs: the row of a log lets only the highest epoch write.
-- In the metadata nobody leads. A broker that comes is given the partitions in epochs that are higher still, and the
+- The client that made the leased node `/leases/custodian` is the custodian. While a broker with shared storage is
+  alive, it does nothing.
+- The custodian leads: it commits new leader epochs, and takes logs over in these, as a broker would. So at most one
+  process delivers, whatever hangs: the row of a log lets only the highest epoch write.
+- The metadata shows no leader. A broker that comes is given the partitions in epochs that are higher still, and the
   custodian, which sees that, or finds itself fenced, lets go.
 """
 
@@ -48,7 +49,7 @@ CUSTODIAN = BrokerId((1 << 31) - 1)
 CUSTODIAN_LEASE = f"{nodes.LEASES}/custodian"
 _LOOK_S = 0.5
 _COURTESY_LOOKS = 4
-"""Who cannot use all database groups leaves it to others that can, for so long."""
+"""For so many looks, a client that cannot use all database groups leaves the work to clients that can."""
 _BUFFER_BYTES = 16 << 20
 _CACHE_BYTES = 4 << 20
 _LAG_MS = 10_000
@@ -104,9 +105,9 @@ class Custodian:
                 try:
                     await self._look()
                 except (PenstockError, OSError) as error:
-                    logger.info("could not look after the queue, will retry", extra=fields(error=str(error)))
+                    logger.info("could not do the custodian's work, will retry", extra=fields(error=str(error)))
                 except Exception:
-                    logger.exception("could not look after the queue")
+                    logger.exception("the custodian's work failed")
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
                         await self._due.wait()
@@ -116,7 +117,7 @@ class Custodian:
                 await self._give_lease_back()
 
     async def _look(self) -> None:
-        # The image first: whoever leads in it and has no lease afterwards is gone, and not one that has just come.
+        # The image first: a broker that leads in it and has no lease afterwards is gone, and has not just started.
         image = self._link.image
         names = await self._link.coordination.children(nodes.LEASES)
         if self._has_broker(names) or not await self._has_lease():
@@ -124,7 +125,7 @@ class Custodian:
             return
         if self._term is None:
             self._term = await _Term.begin(self._link, self._clock, self._settings)
-            logger.info("looks after the queue: no broker is alive")
+            logger.info("this client is the custodian now: no broker is alive")
         await self._term.look(image)
 
     def _has_broker(self, names: list[str]) -> bool:
@@ -159,7 +160,7 @@ class Custodian:
     async def _end_term(self) -> None:
         term, self._term = self._term, None
         if term is not None:
-            logger.info("no longer looks after the queue")
+            logger.info("this client is no longer the custodian")
             await term.close()
 
 
@@ -215,7 +216,7 @@ class _Term:
         return self._link.config(topic)
 
     async def look(self, seen: MetadataImage) -> None:
-        """Leads what nobody leads, and does what is due. Whoever leads in `seen` is gone."""
+        """Leads the partitions that have no leader, and does what is due. The brokers that lead in `seen` are gone."""
         orphans = self._led_by_others(seen)
         if orphans:
             await self._take(orphans)
@@ -305,7 +306,7 @@ class _Term:
                 default = self._link.groups.default
                 await default.change(group_tables.forget_gone, default.generation)
             except DatabaseError as error:
-                logger.info("could not forget groups that are gone", extra=fields(error=str(error)))
+                logger.info("could not delete the rows of expired members and claims", extra=fields(error=str(error)))
         if not (retains or compacts):
             return
         async for partition in yielding(list(self.replicas)):

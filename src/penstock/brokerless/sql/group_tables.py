@@ -1,7 +1,7 @@
 """Groups in the database: members, claims, committed offsets, and who uses a transactional id.
 
     direct_member             consumer_group, member, topics (JSON), expires_at (microseconds, the database's clock)
-    direct_claim              consumer_group, topic, partition_index, member ('' if nobody has it), epoch,
+    direct_claim              consumer_group, topic, partition_index, member ('' if no member has it), epoch,
                               committed_offset (what a member committed last; NULL: nothing)
     direct_handled            consumer_group, topic, partition_index, record_offset, handled_at (microseconds): messages
                               whose handler has committed in a transaction of its own
@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 from penstock.brokerless.store import (
     Claim,
-    Fence,
     FencedClaimError,
     Granted,
+    GroupClaims,
+    GroupMember,
     GroupOffsets,
-    GroupState,
-    Member,
+    IdFence,
     StoreRefusedError,
 )
 from penstock.ids import TopicPartition
@@ -37,15 +37,17 @@ from penstock.storage.sql import offset_table
 from penstock.storage.sql.offset_table import NO_OFFSET
 from penstock.storage.sql.table_names import offset_table_of
 
-NOBODY = ""
+NO_MEMBER = ""
 _MAX_NAME = 255
 _MAX_KEPT_GROUPS = 1000
+_LONGEST_SESSION_US = 60_000_000
+"""A session that ends later was renewed before the clock of the database was set back."""
 _MEMBER = ("consumer_group", "member", "topics", "expires_at")
 _CLAIM = ("consumer_group", "topic", "partition_index", "member", "epoch")
 _HANDLED = ("consumer_group", "topic", "partition_index", "record_offset", "handled_at")
 _OFFSETS = ("consumer_group", "partition", "committed_offset", "known_offset")
 KEPT_US = 24 * 3600 * 1_000_000
-"""How long claims that nobody has, and notes of messages that were handled, are kept."""
+"""How long claims without a member, and notes of messages that were handled, are kept."""
 
 
 def _create(connection: Connection) -> None:
@@ -116,24 +118,34 @@ def now_us(connection: Connection) -> int:
     return int(connection.execute(f"SELECT {connection.dialect.now_us}")[0][0])
 
 
-def heartbeat(connection: Connection, group: str, member: Member, session_ms: int) -> GroupState:
+def heartbeat(connection: Connection, group: str, member: GroupMember, session_ms: int) -> GroupClaims:
     now = now_us(connection)
     topics = json.dumps(sorted(member.topics), ensure_ascii=False)
     row = (group, member.name, topics, now + session_ms * 1000)
     connection.upsert("direct_member", _MEMBER[:2], _MEMBER, [row])
     rows = connection.execute("SELECT member, topics, expires_at FROM direct_member WHERE consumer_group = ?", group)
     gone = [name for name, _, expires_at in rows if expires_at < now]
+    latest = now + _LONGEST_SESSION_US
+    for name in (name for name, _, expires_at in rows if expires_at > latest):
+        # One that is gone would be missed too late; one that is alive renews it.
+        connection.change(
+            "UPDATE direct_member SET expires_at = ? WHERE consumer_group = ? AND member = ? AND expires_at > ?",
+            now + session_ms * 1000,
+            group,
+            name,
+            latest,
+        )
     for name in gone:
         connection.change(
             "DELETE FROM direct_member WHERE consumer_group = ? AND member = ? AND expires_at < ?", group, name, now
         )
-    alive = {name: Member(name, frozenset(json.loads(text))) for name, text, _ in rows if name not in gone}
+    alive = {name: GroupMember(name, frozenset(json.loads(text))) for name, text, _ in rows if name not in gone}
     claims = connection.execute(
         "SELECT topic, partition_index, member, epoch FROM direct_claim WHERE consumer_group = ? AND member <> ?",
         group,
-        NOBODY,
+        NO_MEMBER,
     )
-    return GroupState(
+    return GroupClaims(
         [alive[name] for name in sorted(alive)],
         {TopicPartition(topic, number): Claim(name, epoch) for topic, number, name, epoch in claims if name in alive},
     )
@@ -142,7 +154,7 @@ def heartbeat(connection: Connection, group: str, member: Member, session_ms: in
 def leave(connection: Connection, group: str, member: str) -> None:
     connection.change("DELETE FROM direct_member WHERE consumer_group = ? AND member = ?", group, member)
     connection.change(
-        "UPDATE direct_claim SET member = ? WHERE consumer_group = ? AND member = ?", NOBODY, group, member
+        "UPDATE direct_claim SET member = ? WHERE consumer_group = ? AND member = ?", NO_MEMBER, group, member
     )
 
 
@@ -193,7 +205,7 @@ def release(connection: Connection, group: str, member: str, epochs: Mapping[Top
         connection.change(
             "UPDATE direct_claim SET member = ?"
             " WHERE consumer_group = ? AND topic = ? AND partition_index = ? AND member = ? AND epoch = ?",
-            NOBODY,
+            NO_MEMBER,
             group,
             *tp,
             member,
@@ -207,7 +219,7 @@ def _forget_handled(
     stored: Mapping[TopicPartition, _StoredClaim],
     offsets: Mapping[TopicPartition, int],
 ) -> None:
-    """Somebody has moved the group back: messages behind that are to be handled again."""
+    """The group's offsets were set back from outside: messages behind them are to be handled again."""
     for tp, offset in offsets.items():
         before = stored[tp].committed if tp in stored else None
         if before is not None and offset < before:
@@ -320,7 +332,7 @@ def write_offsets(
 
 
 def commit_initial(connection: Connection, group: str, positions: Mapping[TopicPartition, int]) -> None:
-    """Duplicate if somebody else commits one of them meanwhile."""
+    """Raises Duplicate if another client commits one of them meanwhile."""
     stored = committed(connection, group, positions, is_locked=True)
     _put(connection, group, {tp: offset for tp, offset in positions.items() if tp not in stored}, stored)
 
@@ -365,7 +377,7 @@ def forget_handled(connection: Connection) -> None:
 # Transactional ids
 
 
-def fence(connection: Connection, transactional_id: str) -> Fence:
+def fence(connection: Connection, transactional_id: str) -> IdFence:
     rows = connection.execute(
         f"SELECT epoch FROM direct_transactional_id WHERE transactional_id = ?{connection.dialect.for_update}",
         transactional_id,
@@ -374,10 +386,10 @@ def fence(connection: Connection, transactional_id: str) -> Fence:
     epoch = max(now, rows[0][0] + 1 if rows else 0)
     columns = ("transactional_id", "epoch", "used_at")
     connection.upsert("direct_transactional_id", columns[:1], columns, [(transactional_id, epoch, now)])
-    return Fence(transactional_id, epoch)
+    return IdFence(transactional_id, epoch)
 
 
-def check_fence(connection: Connection, fence: Fence) -> None:
+def check_fence(connection: Connection, fence: IdFence) -> None:
     """Locks the row until the end of the transaction. Raises `FencedClaimError`."""
     rows = connection.execute(
         f"SELECT epoch FROM direct_transactional_id WHERE transactional_id = ?{connection.dialect.for_update}",
@@ -396,8 +408,8 @@ def check_fence(connection: Connection, fence: Fence) -> None:
 
 
 def forget_gone(connection: Connection) -> None:
-    """Deletes members whose session was over long ago, claims that nobody has had for long, and transactional ids that
-    nobody has used for long.
+    """Deletes members whose session expired long ago, claims that have had no member for long, and transactional ids
+    that no client has used for long.
     """
     forget_handled(connection)
     before = now_us(connection) - KEPT_US

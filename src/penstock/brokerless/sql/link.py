@@ -1,7 +1,8 @@
 """What a client has open while it uses a database: the metadata tree, the database groups, and one event loop for them.
 
 Everything asynchronous runs on the loop's own thread; callers are other threads, and wait. The link is made when it is
-first needed. If that fails, the next call tries again.
+first needed. If that fails, the next call tries again. If it takes longer than a caller waits, it goes on, and the next
+call waits for it: many clients that start at once on a busy database would else all begin anew, and never be done.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from penstock.config.topic import SHARED_STORAGE, STORAGE_SETTING, TopicConfig
 from penstock.errors import ConfigError, CoordinationError, PenstockError, StorageError
 from penstock.sdk.errors import ClosedError
 from penstock.sql.database import Connection, Database
-from penstock.sql.errors import Contended, DatabaseError, Denied, GroupAway, NoRoom, ReadOnly, TooLarge, Unreachable
+from penstock.sql.errors import Contended, DatabaseError, Denied, NoRoom, ReadOnly, TooLarge, Unreachable
 from penstock.sql.group import DatabaseGroup
 from penstock.sql.groups import DatabaseGroups
 from penstock.storage.sql.engine import SqlEngine
@@ -47,7 +48,7 @@ SESSION_MS = 10_000
 """How long the lease of a client outlives it."""
 _POLL_S = 1.0
 """How often a client looks for changes of the metadata; it also looks whenever something is not as it expects."""
-_OPEN_MS = 5_000
+_OPEN_MS = 30_000
 _CLOSE_S = 10.0
 _MARGIN_S = 5.0
 """By so much a caller outwaits the database's own time limit."""
@@ -69,21 +70,24 @@ class Link:
         self.coordination = coordination
         self.metadata = metadata
         self.engine = engine
-        """Makes the tables of partitions; the logs that it has open are nobody's."""
+        """Makes the tables of partitions; no client reads or writes through the logs that it has open."""
         self.making = asyncio.Lock()
         self._key = key
         self._follow(metadata.image)
         self._unsubscribe = metadata.subscribe(self._image_changed)
 
     @classmethod
-    async def open(cls, address: DatabaseAddress, connections: int, timeout_ms: int, key: PasswordKey | None) -> Link:
+    async def open(
+        cls, address: DatabaseAddress, partitions: int, connections: int, timeout_ms: int, key: PasswordKey | None
+    ) -> Link:
+        """`partitions`: of topics that are created without a number."""
         clock = SystemClock()
         database = await Database.open(address, connections=connections, timeout_ms=timeout_ms)
         groups = DatabaseGroups(database)
         coordination: SqlCoordination | None = None
         try:
             coordination = await SqlCoordination.open(address, NAMESPACE, SESSION_MS, clock, _OPEN_MS, _POLL_S)
-            rules = TopicRules(needs_leader=False)
+            rules = TopicRules(default_partitions=partitions, needs_leader=False)
             metadata = MetadataChanges(
                 coordination, MetadataSettings(None, NO_LEADER, rules=rules, topic_defaults=_TOPIC_DEFAULTS)
             )
@@ -133,15 +137,26 @@ class LinkThread:
     """Owns the event loop and the link. Thread-safe."""
 
     def __init__(
-        self, address: DatabaseAddress, *, connections: int, timeout_ms: int, key_file: Path | None, name: str
+        self,
+        address: DatabaseAddress,
+        *,
+        partitions: int,
+        connections: int,
+        timeout_ms: int,
+        key_file: Path | None,
+        name: str,
     ) -> None:
         """InvalidInput of the key file is a ConfigError here."""
         self.address = address
+        self._partitions = partitions
         self._connections = connections
-        self._timeout_ms = timeout_ms
+        self.timeout_ms = timeout_ms
+        """How long a transaction may take."""
         self._key = None if key_file is None else _read_key(key_file)
         self._lock = threading.Lock()
         self._opened: Link | None = None
+        self._opening: concurrent.futures.Future[Link] | None = None
+        self._opening_task: asyncio.Task[Any] | None = None
         self._is_closed = False
         self._on_open: list[Callable[[Link], Coroutine[Any, Any, None]]] = []
         self._on_close: list[Callable[[], Coroutine[Any, Any, None]]] = []
@@ -165,19 +180,39 @@ class LinkThread:
         with self._lock:
             if self._is_closed:
                 raise ClosedError("the client is closed")
-            if self._opened is None:
-                opening = Link.open(self.address, self._connections, self._timeout_ms, self._key)
-                link = self.call(opening, self._timeout_ms / 1000 + _OPEN_MS / 1000 + _MARGIN_S)
-                for callback in self._on_open:
-                    self.call(callback(link), self._timeout_ms / 1000)
-                self._opened = link
-            return self._opened
+            if self._opening is None or self._has_failed(self._opening):
+                self._opening = asyncio.run_coroutine_threadsafe(self._open(), self._loop)
+            opening = self._opening
+        try:
+            return opening.result(self.timeout_ms / 1000 + _MARGIN_S)
+        except concurrent.futures.TimeoutError:
+            raise StoreAwayError(f"{self.address} does not answer; still trying") from None
+        except concurrent.futures.CancelledError:
+            raise ClosedError("the client is closed") from None
+        except PenstockError as error:
+            raise store_error(error) from error
+
+    @staticmethod
+    def _has_failed(opening: concurrent.futures.Future[Link]) -> bool:
+        return opening.done() and (opening.cancelled() or opening.exception() is not None)
+
+    async def _open(self) -> Link:
+        self._opening_task = asyncio.current_task()
+        link = await Link.open(self.address, self._partitions, self._connections, self.timeout_ms, self._key)
+        try:
+            for callback in self._on_open:
+                await callback(link)
+        except BaseException:
+            await link.close()
+            raise
+        self._opened = link
+        return link
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run on the loop and wait for it. Raises errors of the store in place of those of databases."""
         under_way = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return under_way.result(timeout_s if timeout_s is not None else self._timeout_ms / 1000 + _MARGIN_S)
+            return under_way.result(timeout_s if timeout_s is not None else self.timeout_ms / 1000 + _MARGIN_S)
         except concurrent.futures.TimeoutError:
             under_way.cancel()
             raise StoreAwayError(f"{self.address} does not answer", is_outcome_unknown=True) from None
@@ -187,6 +222,14 @@ class LinkThread:
     def change(self, database: str, work: Callable[[Connection], T]) -> T:
         """One transaction on the primary of a database group."""
         return self.call(self._change(self.group(database), work))
+
+    async def change_soon(self, database: str, work: Callable[[Connection], T]) -> T:
+        """The same for the tasks of another event loop, which does not wait. The link is there."""
+        under_way = asyncio.run_coroutine_threadsafe(self._change(self.group(database), work), self._loop)
+        try:
+            return await asyncio.wrap_future(under_way)
+        except PenstockError as error:
+            raise store_error(error) from error
 
     def read(self, database: str, work: Callable[[Connection], T]) -> T:
         return self.call(self.group(database).read(work))
@@ -223,6 +266,9 @@ class LinkThread:
         self._thread.join(_CLOSE_S)
 
     async def _end(self) -> None:
+        if self._opening_task is not None and not self._opening_task.done():
+            self._opening_task.cancel()
+            await asyncio.wait([self._opening_task])
         for callback in self._on_close:
             await callback()
         if self._opened is not None:
@@ -240,13 +286,15 @@ def store_error(error: PenstockError) -> PenstockError:
     """The error of the store that stands for one of the rooms below."""
     if isinstance(error, TooLarge | Denied | ConfigError):
         return StoreRefusedError(str(error))
-    if isinstance(error, Unreachable | Contended | ReadOnly | NoRoom | GroupAway):
-        return StoreAwayError(str(error), is_outcome_unknown=error.is_outcome_unknown)
     if isinstance(error, DatabaseError):
         return StoreAwayError(str(error), is_outcome_unknown=error.is_outcome_unknown)
     if isinstance(error, CoordinationError):
         return StoreAwayError(str(error))
     if isinstance(error, StorageError):
+        # The engine says so of every error of a database; the client may try again after some of them.
+        cause = error.__cause__
+        if isinstance(cause, Unreachable | Contended | ReadOnly | NoRoom):
+            return StoreAwayError(str(error), is_outcome_unknown=cause.is_outcome_unknown)
         return StoreRefusedError(str(error))
     return error
 

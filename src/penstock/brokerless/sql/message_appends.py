@@ -1,4 +1,5 @@
-"""Appends messages in a transaction that somebody else has begun: partitions are chosen, nothing is made or waited for.
+"""Appends messages in a transaction that the application has begun: chooses partitions, makes nothing and waits for
+nothing.
 
 Everything here runs inside that transaction, in its thread.
 """

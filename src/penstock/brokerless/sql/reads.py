@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.brokerless.sql.appends import PartitionRef, QueueMissingError
-from penstock.brokerless.store import Page
+from penstock.brokerless.store import ReadPage
 from penstock.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from penstock.sdk.ports import Received
 from penstock.sql.database import Connection
@@ -21,7 +21,7 @@ _COLUMNS = "id, biz_id, tags, msg_key, body, headers, send_time, receive_time, a
 _ROW_BYTES = 4096
 """How large rows are taken for until some were read."""
 MAX_PAGE_BYTES = 8 << 20
-"""About: fewer rows are asked for if they are large."""
+"""Approximate: a read requests fewer rows if they are large."""
 
 
 class Bounds(NamedTuple):
@@ -53,21 +53,21 @@ class Reader:
     def __init__(self) -> None:
         self._row_bytes = _ROW_BYTES
 
-    def read(self, connection: Connection, ref: PartitionRef, offset: int, max_count: int) -> Page:
+    def read(self, connection: Connection, ref: PartitionRef, offset: int, max_count: int) -> ReadPage:
         """Raises `QueueMissingError`."""
         limit = max(1, min(max_count, MAX_PAGE_BYTES // self._row_bytes))
         rows = self._rows(connection, ref, offset, limit)
         if rows:
             next_offset = int(rows[-1][0])
         else:
-            # Ids without rows must not hold a reader up. The end is asked for first, then the rows before it.
+            # Ids without rows must not hold a reader up. Read the end first, then the rows before it.
             start_offset, end_offset = bounds(connection, ref)
             offset = max(offset, start_offset)
             rows = self._rows(connection, ref, offset, limit)
             next_offset = int(rows[-1][0]) if rows else max(offset, end_offset)
         if any((row[8] or 0) & (TRANSACTIONAL_BIT | CONTROL_BIT) for row in rows):
             rows, next_offset = _committed(connection, ref, rows, next_offset)
-        return Page([_received(ref, row) for row in rows], next_offset)
+        return ReadPage([_received(ref, row) for row in rows], next_offset)
 
     def _rows(self, connection: Connection, ref: PartitionRef, offset: int, limit: int) -> list[tuple[Any, ...]]:
         rows = connection.execute(
@@ -86,8 +86,8 @@ class Reader:
 def _committed(
     connection: Connection, ref: PartitionRef, rows: list[tuple[Any, ...]], next_offset: int
 ) -> tuple[list[tuple[Any, ...]], int]:
-    """Rows up to the first open transaction, without control rows and those of aborted transactions. What is known of
-    transactions is read after the rows: who has ended since is known to have committed or not.
+    """Rows up to the first open transaction, without control rows and those of aborted transactions. Reads the state of
+    transactions after the rows, so that it has the outcome of every transaction that has ended since.
     """
     states = connection.execute("SELECT state FROM queue_producer WHERE queue_id = ?", ref.queue_id)
     open_since = [read_entry(bytes(state)).open_since for (state,) in states]

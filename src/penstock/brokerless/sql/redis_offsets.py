@@ -6,9 +6,9 @@ database was given last:
 
     HASH penstock:offsets:<database>:<group>     <topic>/<partition> -> <epoch>:<offset>:<flushed>
 
-Whoever claims a partition takes the offset of Redis if the database still has what it was given last; otherwise
-somebody has set it there, and the database counts. If Redis is gone, offsets are those of the database: messages are
-repeated, none is lost, because an offset is committed only when everything before it is handled.
+A member that claims a partition takes the offset of Redis if the database still has the offset that was last written to
+it; otherwise an operator has set it in the database, and that counts. If Redis is gone, offsets are those of the
+database: messages are repeated, none is lost, because an offset is committed only when everything before it is handled.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RedisOffsets:
         self._write = write
         self._lock = threading.Lock()
         self.flushing = threading.Lock()
-        """Held while offsets are written behind: nobody else should write older ones meanwhile."""
+        """Held while offsets are written behind: no other thread may write older ones meanwhile."""
         self._dirty: dict[tuple[str, str], GroupOffsets] = {}
         """By group and member: what the database does not have yet."""
         self._problem = OngoingProblem(

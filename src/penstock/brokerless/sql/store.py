@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from penstock.brokerless.address import QueueAddress
 from penstock.brokerless.sql import appends, group_tables, reads
 from penstock.brokerless.sql.appends import LeadersTurnError, PartitionRef, ProducerMemory, QueueMissingError
 from penstock.brokerless.sql.custodian import Custodian
@@ -19,14 +20,14 @@ from penstock.brokerless.sql.redis_offsets import RedisOffsets
 from penstock.brokerless.sql.topics import SqlTopics
 from penstock.brokerless.sql.waiting_messages import waiting_in
 from penstock.brokerless.store import (
-    Batch,
-    Fence,
     FencedClaimError,
     Granted,
+    GroupClaims,
+    GroupMember,
     GroupOffsets,
-    GroupState,
-    Member,
-    Page,
+    IdFence,
+    ReadPage,
+    SendBatch,
     StoreAwayError,
     StoreRefusedError,
 )
@@ -47,6 +48,8 @@ from penstock.storage.sql.stored_state import QueueRow, queue_id_of
 
 T = TypeVar("T")
 
+PARTITIONS_OPTION = "partitions"
+"""Of the address: how many partitions topics get that are created without a number."""
 CONNECTIONS = 8
 TIMEOUT_MS = 10_000
 _TRIES = 5
@@ -74,10 +77,12 @@ class SqlStore:
         clock: Clock | None = None,
     ) -> None:
         """Connects when it is first used. Raises `InvalidInputError` for an address that cannot be read."""
+        given = QueueAddress.parse(address)
         try:
-            self._address = DatabaseAddress.parse(address)
+            self._address = DatabaseAddress.parse(given.without_option(PARTITIONS_OPTION))
             self._thread = LinkThread(
                 self._address,
+                partitions=given.number(PARTITIONS_OPTION, 1),
                 connections=connections,
                 timeout_ms=timeout_ms,
                 key_file=None if key_file is None else Path(key_file),
@@ -143,7 +148,7 @@ class SqlStore:
 
     # Messages
 
-    def append(self, batch: Batch) -> Sequence[int | None]:
+    def append(self, batch: SendBatch) -> Sequence[int | None]:
         return self._append([batch])[0]
 
     def is_writable(self, topic_partition: TopicPartition) -> bool:
@@ -157,7 +162,7 @@ class SqlStore:
         except StoreAwayError:
             return False
 
-    def read(self, topic_partition: TopicPartition, offset: int, max_count: int) -> Page:
+    def read(self, topic_partition: TopicPartition, offset: int, max_count: int) -> ReadPage:
         reader = self._readers[topic_partition]
         page = self._of_partition(
             topic_partition, lambda ref: self._read(ref, lambda cn: reader.read(cn, ref, offset, max_count))
@@ -218,14 +223,14 @@ class SqlStore:
 
     # Groups
 
-    def heartbeat(self, group: str, member: Member, session_ms: int) -> GroupState:
+    def heartbeat(self, group: str, member: GroupMember, session_ms: int) -> GroupClaims:
         group_tables.check_name("group", group)
         with self._group_locks[group]:
             state = self._change(lambda connection: group_tables.heartbeat(connection, group, member, session_ms))
             return self._without_edited(group, member.name, state)
 
-    def _without_edited(self, group: str, member: str, state: GroupState) -> GroupState:
-        """Gives up claims whose committed offset somebody has set from outside: they are claimed anew, from there."""
+    def _without_edited(self, group: str, member: str, state: GroupClaims) -> GroupClaims:
+        """Gives up claims whose committed offset was set from outside: they are claimed again, from there."""
         expected = self._expected.get(group, {})
         own = {tp: claim.epoch for tp, claim in state.claims.items() if claim.member == member and tp in expected}
         if not own:
@@ -237,7 +242,7 @@ class SqlStore:
         self._change(lambda connection: group_tables.release(connection, group, member, edited))
         for tp in edited:
             expected.pop(tp, None)
-        return GroupState(state.members, {tp: claim for tp, claim in state.claims.items() if tp not in edited})
+        return GroupClaims(state.members, {tp: claim for tp, claim in state.claims.items() if tp not in edited})
 
     def claim(self, group: str, member: str, wanted: Sequence[TopicPartition]) -> Mapping[TopicPartition, Granted]:
         with self._group_locks[group]:
@@ -290,12 +295,12 @@ class SqlStore:
 
     # Transactions
 
-    def fence(self, transactional_id: str) -> Fence:
+    def fence(self, transactional_id: str) -> IdFence:
         group_tables.check_name("transactional id", transactional_id)
         return self._change(lambda connection: group_tables.fence(connection, transactional_id))
 
     def commit_transaction(
-        self, batches: Sequence[Batch], offsets: GroupOffsets | None, fence: Fence | None
+        self, batches: Sequence[SendBatch], offsets: GroupOffsets | None, fence: IdFence | None
     ) -> Sequence[Sequence[int | None]]:
         if offsets is None:
             return self._append(batches, lambda cn: None if fence is None else group_tables.check_fence(cn, fence))
@@ -311,6 +316,15 @@ class SqlStore:
             return self._append(batches, also, database=DEFAULT_DATABASE)
 
     # Transactions of handlers
+
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str] | None) -> bool:
+        """Make a topic and its tables; False if it was there. Raises `InvalidInputError` and `TopicError`."""
+        try:
+            is_new = self._topics.create(topic, partitions, config=settings)
+            self.prepare_topic(topic)
+        except StoreAwayError as error:
+            raise TopicError(f"topic {topic} could not be created: {error}") from error
+        return is_new
 
     def prepare_topic(self, topic: str) -> None:
         """Make a topic and its tables, if they are missing."""
@@ -337,12 +351,13 @@ class SqlStore:
 
     def _append(
         self,
-        batches: Sequence[Batch],
+        batches: Sequence[SendBatch],
         also: Callable[[Connection], None] | None = None,
         database: str | None = None,
     ) -> Sequence[Sequence[int | None]]:
         """Append all, and do something else first in the same transaction. `database`: where that has to be."""
         is_known = False
+        until_s = self._until_s()
         for _ in range(_TURNS):
             refs = {batch.topic_partition: self._ref(batch.topic_partition) for batch in batches}
             where = _one_database(refs.values(), database)
@@ -372,8 +387,8 @@ class SqlStore:
                 is_known = True
                 self._topics.refresh()
             except StoreAwayError as error:
-                if not isinstance(error.__cause__, Contended):
-                    # It may have been appended: whoever tries again has to look.
+                if not isinstance(error.__cause__, Contended) or time.monotonic() > until_s:
+                    # It may have been appended: the next attempt has to look.
                     for batch in batches:
                         self._memory.forget(refs[batch.topic_partition].queue_id, batch.sequence.producer_id)
                     raise
@@ -382,10 +397,10 @@ class SqlStore:
                 self._memory.keep(done.producers)
                 self.notify()
                 return done.offsets
-        raise StoreAwayError("others append to the same partitions, or move them; nothing was stored")
+        raise StoreAwayError("other clients append to the same partitions, or move them; nothing was stored")
 
     def notify(self) -> None:
-        """Something was appended by this process: who waits for messages looks at once."""
+        """This process has appended something: readers that wait for messages look at once."""
         with self._appended:
             self._appends += 1
             self._appended.notify_all()
@@ -432,11 +447,11 @@ class SqlStore:
         config = link.config(topic)
         row = self._row(database, queue_id)
         if row is None or row.next_id == 1:
-            # Nobody has used it yet; whoever made the row may not have come to make the table.
+            # No client has appended yet; the one that made the row may have stopped before it made the table.
             self._thread.call(_make_tables(link, tp, topic, database))
             row = self._row(database, queue_id)
         if row is None:
-            raise StoreAwayError(f"the table of {tp} is not there")
+            raise StoreAwayError(f"the table of {tp} does not exist")
         return PartitionRef(tp, queue_id, row.table, database, config)
 
     def _row(self, database: str, queue_id: int) -> QueueRow | None:
@@ -444,7 +459,7 @@ class SqlStore:
             return self._thread.read(database, lambda connection: stored_state.find_row(connection, queue_id))
         except StoreAwayError as error:
             if isinstance(error.__cause__, SchemaChanged):
-                return None  # nobody has used this database yet
+                return None  # no client has used this database yet
             raise
 
     def _ensure_inbox(self, database: str) -> None:
@@ -452,13 +467,22 @@ class SqlStore:
             self._thread.call(migrate(self._thread.group(database).primary.database, INBOX))
             self._with_inbox.add(database)
 
+    def _until_s(self) -> float:
+        """When a transaction is not tried again: each try may have waited for a lock as long as the client allows."""
+        return time.monotonic() + self._thread.timeout_ms / 1000
+
     def _change(self, work: Callable[[Connection], T], database: str = DEFAULT_DATABASE) -> T:
         """Again, if others held what was needed."""
+        until_s = self._until_s()
         for attempt in range(_TRIES):
             try:
                 return self._thread.change(database, work)
             except StoreAwayError as error:
-                if attempt == _TRIES - 1 or not isinstance(error.__cause__, Contended | Duplicate):
+                if (
+                    attempt == _TRIES - 1
+                    or time.monotonic() > until_s
+                    or not isinstance(error.__cause__, Contended | Duplicate)
+                ):
                     raise
             time.sleep(_PAUSE_S)
         raise AssertionError
@@ -473,7 +497,7 @@ class SqlStore:
                 return self._thread.read(DEFAULT_DATABASE, work) if is_read else self._change(work)
             except OffsetTableMissingError as error:
                 self._make_offset_table(error.topic)
-        raise StoreAwayError(f"the tables of offsets of {', '.join(sorted(topics))} are not there")
+        raise StoreAwayError(f"the offset tables of {', '.join(sorted(topics))} do not exist")
 
     def _make_offset_tables(self, partitions: Iterable[TopicPartition]) -> None:
         asked = list(partitions)

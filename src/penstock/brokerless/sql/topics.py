@@ -8,7 +8,7 @@ from penstock.brokerless.sql.link import LinkThread
 from penstock.cluster.decisions.topics import USE_DEFAULT, TopicCreation
 from penstock.cluster.metadata import MetadataImage, TopicImage
 from penstock.errors import ApiError, Code
-from penstock.sdk.backend import AS_BACKEND_SAYS, TopicShape
+from penstock.sdk.backend import AS_BACKEND_SAYS, Topics, TopicShape
 from penstock.sdk.errors import InvalidInputError, TopicError
 
 _INVALID = frozenset(
@@ -22,7 +22,7 @@ _INVALID = frozenset(
 )
 
 
-class SqlTopics:
+class SqlTopics(Topics):
     """All topics in shared storage. Thread-safe."""
 
     def __init__(self, thread: LinkThread) -> None:
@@ -35,12 +35,6 @@ class SqlTopics:
             return None
         _check_shared(topic, image)
         return TopicShape(len(found.partitions), 1)
-
-    def partitions(self, topic: str) -> int:
-        shape = self.shape(topic)
-        if shape is None:
-            raise TopicError(f"topic {topic} does not exist")
-        return shape.partitions
 
     def create(
         self,

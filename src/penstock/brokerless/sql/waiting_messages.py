@@ -35,7 +35,8 @@ async def waiting_in(link: Link, at: TopicPartition, topic: TopicImage, query: T
     """What waits in a partition and matches a query, by due time; at most as many as the query says."""
     database = topic.partitions[at.partition].database
     queue_id = queue_id_of(at, topic.id)
-    # The inbox first: what is taken from it meanwhile is found in the companion, and known by its number.
+    # The inbox first: what is taken from it meanwhile is found in the companion, and known by its number, for the log
+    # and its companion are read as they are at one moment.
     inbox = await link.groups[database].read(lambda connection: _inbox(connection, queue_id))
     engine = SqlEngine(link.groups, LogSettings(), Limits(), SystemClock(), link.image.cluster_id)
     try:

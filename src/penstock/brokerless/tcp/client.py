@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.brokerless.store import (
-    Batch,
-    Fence,
     FencedClaimError,
     Granted,
+    GroupClaims,
+    GroupMember,
     GroupOffsets,
-    GroupState,
-    Member,
-    Page,
+    IdFence,
+    ReadPage,
+    SendBatch,
     StoreAwayError,
     StoreRefusedError,
 )
@@ -27,7 +27,7 @@ from penstock.brokerless.tcp.served_calls import MAX_WAIT_S, query_args
 from penstock.brokerless.tcp.server import GREETING
 from penstock.clock import Clock, SystemClock
 from penstock.ids import TopicPartition
-from penstock.sdk.backend import AS_BACKEND_SAYS, TopicShape
+from penstock.sdk.backend import AS_BACKEND_SAYS, Topics, TopicShape
 from penstock.sdk.errors import ClosedError, InvalidInputError, TopicError
 from penstock.sdk.timers import TimerQuery, WaitingMessage
 
@@ -42,7 +42,7 @@ _FIRST_BACK_OFF_MS = 50
 _LAST_BACK_OFF_MS = 2_000
 
 
-class RemoteTopics:
+class RemoteTopics(Topics):
     """The topics of a served store. Remembers what it created: a server that starts again has no topics."""
 
     def __init__(self, store: RemoteStore) -> None:
@@ -55,12 +55,6 @@ class RemoteTopics:
         except (StoreAwayError, StoreRefusedError) as error:
             raise TopicError(f"could not look up topic {topic}: {error}") from None
         return None if found is None else TopicShape(*found)
-
-    def partitions(self, topic: str) -> int:
-        shape = self.shape(topic)
-        if shape is None:
-            raise TopicError(f"topic {topic} does not exist")
-        return shape.partitions
 
     def create(
         self,
@@ -100,7 +94,7 @@ class RemoteStore:
 
     # Messages
 
-    def append(self, batch: Batch) -> Sequence[int | None]:
+    def append(self, batch: SendBatch) -> Sequence[int | None]:
         blobs = Blobs()
         offsets: list[int | None] = self.call("append", values.put_batch(batch, blobs), blobs=blobs).header["result"]
         return offsets
@@ -108,7 +102,7 @@ class RemoteStore:
     def is_writable(self, topic_partition: TopicPartition) -> bool:
         return True
 
-    def read(self, topic_partition: TopicPartition, offset: int, max_count: int) -> Page:
+    def read(self, topic_partition: TopicPartition, offset: int, max_count: int) -> ReadPage:
         frame = self.call("read", list(topic_partition), offset, max_count)
         return values.page_of(frame.header["result"], topic_partition, frame)
 
@@ -129,7 +123,7 @@ class RemoteStore:
 
     # Groups
 
-    def heartbeat(self, group: str, member: Member, session_ms: int) -> GroupState:
+    def heartbeat(self, group: str, member: GroupMember, session_ms: int) -> GroupClaims:
         frame = self.call("heartbeat", group, member.name, sorted(member.topics), session_ms)
         return values.state_of(frame.header["result"])
 
@@ -153,13 +147,13 @@ class RemoteStore:
 
     # Transactions
 
-    def fence(self, transactional_id: str) -> Fence:
+    def fence(self, transactional_id: str) -> IdFence:
         fence = values.fence_of(self.call("fence", transactional_id).header["result"])
         assert fence is not None
         return fence
 
     def commit_transaction(
-        self, batches: Sequence[Batch], offsets: GroupOffsets | None, fence: Fence | None
+        self, batches: Sequence[SendBatch], offsets: GroupOffsets | None, fence: IdFence | None
     ) -> Sequence[Sequence[int | None]]:
         blobs = Blobs()
         put = [values.put_batch(batch, blobs) for batch in batches]
@@ -228,7 +222,7 @@ class RemoteStore:
             send(connection, encode({"hello": GREETING}, Blobs()), CONNECT_S)
             frame = receive(connection, CONNECT_S, CONNECT_S)
             if frame is None or frame.header.get("hello") != GREETING:
-                raise FrameError("what answers there is no queue of Penstock")
+                raise FrameError("the server at this address does not serve a Penstock queue")
             self._meet(connection, str(frame.header.get("id")))
         except BaseException:
             connection.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from penstock.brokerless.store import Member, Page, QueueStore
+from penstock.brokerless.store import GroupMember, QueueStore, ReadPage
 from penstock.brokerless.tcp import values
 from penstock.brokerless.tcp.frames import Blobs, Frame, FrameError
 from penstock.sdk.timers import TimerQuery
@@ -49,12 +49,12 @@ def _read(store: QueueStore, frame: Frame, blobs: Blobs) -> Any:
     return values.put_page(_within_bound(page), blobs)
 
 
-def _within_bound(page: Page) -> Page:
+def _within_bound(page: ReadPage) -> ReadPage:
     size = 0
     for place, message in enumerate(page.messages):
         size += len(message.value or b"") + len(message.key or b"") + sum(len(v or b"") for _, v in message.headers)
         if size > _PAGE_BYTES and place > 0:
-            return Page(page.messages[:place], message.offset)
+            return ReadPage(page.messages[:place], message.offset)
     return page
 
 
@@ -88,7 +88,7 @@ def query_args(query: TimerQuery) -> Mapping[str, Any]:
 
 def _heartbeat(store: QueueStore, frame: Frame, blobs: Blobs) -> Any:
     group, name, topics, session_ms = frame.header["args"]
-    member = Member(values.text(name), frozenset(values.text(topic) for topic in topics))
+    member = GroupMember(values.text(name), frozenset(values.text(topic) for topic in topics))
     session = max(MIN_SESSION_MS, values.number(session_ms))
     return values.put_state(store.heartbeat(values.text(group), member, session))
 

@@ -1,6 +1,6 @@
 """Serves a store over TCP: one thread a connection, one call at a time on each.
 
-A connection that sends something else than this protocol is closed with a line in the log, and nobody else notices.
+A connection that sends anything but this protocol is closed with a line in the log; other connections are not affected.
 """
 
 from __future__ import annotations

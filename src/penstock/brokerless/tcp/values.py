@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.brokerless.store import (
-    Batch,
     Claim,
-    Fence,
     Granted,
+    GroupClaims,
+    GroupMember,
     GroupOffsets,
-    GroupState,
-    Member,
-    Page,
+    IdFence,
+    ReadPage,
+    SendBatch,
     Sequenced,
 )
 from penstock.brokerless.tcp.frames import Blobs, Frame, FrameError
@@ -71,7 +71,7 @@ def headers_of(value: Any, frame: Frame) -> Headers:
     return tuple((text(name), frame.blob(place)) for name, place in value)
 
 
-def put_batch(batch: Batch, blobs: Blobs) -> list[Any]:
+def put_batch(batch: SendBatch, blobs: Blobs) -> list[Any]:
     messages = [
         [blobs.put(each.value), blobs.put(each.key), put_headers(each.headers, blobs), each.timestamp_ms]
         for each in batch.messages
@@ -79,7 +79,7 @@ def put_batch(batch: Batch, blobs: Blobs) -> list[Any]:
     return [list(batch.topic_partition), messages, batch.sequence.producer_id, batch.sequence.first]
 
 
-def batch_of(value: Any, frame: Frame) -> Batch:
+def batch_of(value: Any, frame: Frame) -> SendBatch:
     tp, messages, producer_id, first = value
     at = tp_of(tp)
     made = [
@@ -92,10 +92,10 @@ def batch_of(value: Any, frame: Frame) -> Batch:
         )
         for content, key, headers, timestamp_ms in messages
     ]
-    return Batch(at, made, Sequenced(number(producer_id), number(first)))
+    return SendBatch(at, made, Sequenced(number(producer_id), number(first)))
 
 
-def put_page(page: Page, blobs: Blobs) -> list[Any]:
+def put_page(page: ReadPage, blobs: Blobs) -> list[Any]:
     messages = [
         [each.offset, blobs.put(each.value), blobs.put(each.key), put_headers(each.headers, blobs), each.timestamp_ms]
         for each in page.messages
@@ -103,7 +103,7 @@ def put_page(page: Page, blobs: Blobs) -> list[Any]:
     return [messages, page.next_offset]
 
 
-def page_of(value: Any, tp: TopicPartition, frame: Frame) -> Page:
+def page_of(value: Any, tp: TopicPartition, frame: Frame) -> ReadPage:
     messages, next_offset = value
     made = [
         Received(
@@ -117,7 +117,7 @@ def page_of(value: Any, tp: TopicPartition, frame: Frame) -> Page:
         )
         for offset, content, key, headers, timestamp_ms in messages
     ]
-    return Page(made, number(next_offset))
+    return ReadPage(made, number(next_offset))
 
 
 def put_timers(waiting: Sequence[WaitingMessage], blobs: Blobs) -> list[Any]:
@@ -136,15 +136,15 @@ def timers_of(value: Any, topic: str, frame: Frame) -> list[WaitingMessage]:
     ]
 
 
-def put_state(state: GroupState) -> list[Any]:
+def put_state(state: GroupClaims) -> list[Any]:
     members = [[member.name, sorted(member.topics)] for member in state.members]
     return [members, [[list(tp), claim.member, claim.epoch] for tp, claim in state.claims.items()]]
 
 
-def state_of(value: Any) -> GroupState:
+def state_of(value: Any) -> GroupClaims:
     members, claims = value
-    return GroupState(
-        [Member(text(name), frozenset(text(topic) for topic in topics)) for name, topics in members],
+    return GroupClaims(
+        [GroupMember(text(name), frozenset(text(topic) for topic in topics)) for name, topics in members],
         {tp_of(tp): Claim(text(member), number(epoch)) for tp, member, epoch in claims},
     )
 
@@ -173,12 +173,12 @@ def offsets_of(value: Any) -> GroupOffsets | None:
     return made
 
 
-def put_fence(fence: Fence | None) -> list[Any] | None:
+def put_fence(fence: IdFence | None) -> list[Any] | None:
     return None if fence is None else [fence.transactional_id, fence.epoch]
 
 
-def fence_of(value: Any) -> Fence | None:
+def fence_of(value: Any) -> IdFence | None:
     if value is None:
         return None
     transactional_id, epoch = value
-    return Fence(text(transactional_id), number(epoch))
+    return IdFence(text(transactional_id), number(epoch))
