@@ -1,4 +1,4 @@
-"""`python -m penstock`: the `penstock` command, for whoever has an interpreter and not the script."""
+"""`python -m penstock`: the `penstock` command, where the script is not on the PATH."""
 
 from penstock.cli.main import main
 

@@ -1,4 +1,6 @@
-"""Work beside requests: loops that run as long as the broker does, and tasks that outlive whoever waits for them."""
+"""Work beside requests: loops that run as long as the broker does, and tasks that outlive the caller that waits for
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ async def run_forever(name: str, step: Callable[[], Awaitable[object]], pause_s:
 
 
 def shielded(task: asyncio.Future[T]) -> asyncio.Future[T]:
-    """Like `asyncio.shield`. An error of the task is not logged if whoever waited went away in the moment it came."""
+    """Like `asyncio.shield`. An error of the task is not logged if the waiting caller went away just then."""
     outer = asyncio.shield(task)
     outer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     return outer

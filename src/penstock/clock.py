@@ -35,7 +35,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -52,5 +52,5 @@ class ManualClock:
         self._monotonic_ms += ms
 
     def jump(self, ms: int) -> None:
-        """Somebody has set the wall clock ahead, or back; no time has passed."""
+        """The wall clock was set ahead, or back; no time has passed."""
         self._now_ms += ms

@@ -33,7 +33,7 @@ class DiskFullError(StorageError):
 
 
 class UnsyncedError(StorageError):
-    """A write was appended, and then its sync failed: it may be found again, here or by those who copied it."""
+    """A write was appended, and then its sync failed: a recovery or a follower may still have it."""
 
 
 class CoordinationError(PenstockError):
@@ -41,7 +41,7 @@ class CoordinationError(PenstockError):
 
 
 class ConflictError(CoordinationError):
-    """Somebody else changed the tree first; read again and retry."""
+    """Another client changed the tree first; read again and retry."""
 
 
 class PeerError(PenstockError):
@@ -82,6 +82,7 @@ class Code(IntEnum):
     REBALANCE_IN_PROGRESS = 27
     INVALID_COMMIT_OFFSET_SIZE = 28
     TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_SASL_MECHANISM = 33
@@ -104,8 +105,11 @@ class Code(IntEnum):
     INVALID_TRANSACTION_TIMEOUT = 50
     CONCURRENT_TRANSACTIONS = 51
     TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
     OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
     REASSIGNMENT_IN_PROGRESS = 60
     NON_EMPTY_GROUP = 68
@@ -130,6 +134,9 @@ class Code(IntEnum):
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
     PRODUCER_FENCED = 90
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
     INVALID_UPDATE_VERSION = 95
     FEATURE_UPDATE_FAILED = 96
     UNKNOWN_TOPIC_ID = 100

@@ -1,4 +1,4 @@
-"""Libraries that not everybody needs: which extra of the package installs each, and what to say if one is missing."""
+"""Optional libraries: which extra of the package installs each, and the message if one is missing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ _EXTRAS = {
     "pymysql": "sql",
     "psycopg": "sql",
     "cryptography": "sql",
+    "jwt": "oauth",
     "redis": "redis",
     "httpx": "push",
     "opentelemetry": "otel",
@@ -17,6 +18,9 @@ _EXTRAS = {
     "py4j": "pipeline",
     "pyarrow": "pipeline",
     "deltalake": "pipeline",
+    "fastapi": "console",
+    "uvicorn": "console",
+    "argon2": "console",
 }
 
 

@@ -1,8 +1,8 @@
 """Keeps the garbage collector away from long-lived objects.
 
 A partition is about forty objects. While thousands are created, Python's collector scans all of them repeatedly, for a
-tenth of a second and more at a time, during which the broker serves nobody. It would find nothing: these objects live
-until their topic is deleted, and `SegmentedLog.close` breaks their cycles then.
+tenth of a second and more at a time, during which the broker serves no client. It would find nothing: these objects
+live until their topic is deleted, and `SegmentedLog.close` breaks their cycles then.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ Both are imported inside the functions: a command that needs no broker does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -26,10 +27,33 @@ _CLIENT_ID = "penstock-cli"
 
 def cluster_of(context: typer.Context, given: str | None, *, timeout_s: float = TIMEOUT_S) -> Cluster:
     """The cluster that a command is for, once something accepts connections there."""
-    return cluster_at(bootstrap_of(context, given), timeout_s=timeout_s)
+    return cluster_at(bootstrap_of(context, given), command_config(context), timeout_s=timeout_s)
 
 
-def cluster_at(bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> Cluster:
+def command_config(context: typer.Context) -> dict[str, str]:
+    """The librdkafka settings of --command-config: how all commands connect."""
+    file: str | None = context.find_root().params.get("command_config")
+    return {} if file is None else read_settings(Path(file), "--command-config")
+
+
+def read_settings(file: Path, option: str) -> dict[str, str]:
+    """librdkafka settings, one NAME=VALUE per line."""
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{option} {file}: cannot be read: {error}") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, separator, value = line.partition("=")
+        if not separator or not name.strip():
+            raise CommandError(f"{option} {file}: line {number} is not NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def cluster_at(bootstrap: str, settings: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> Cluster:
     """The same by address."""
     from penstock.admin import Cluster, UnreachableError
 
@@ -38,7 +62,7 @@ def cluster_at(bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> Cluster:
             parse_public_address(server)
         except ValueError as error:
             raise CommandError(f"--bootstrap {server!r}: expected {error}") from None
-    cluster = Cluster(bootstrap, timeout_s=timeout_s, client_id=_CLIENT_ID)
+    cluster = Cluster(bootstrap, timeout_s=timeout_s, client_id=_CLIENT_ID, settings=settings)
     try:
         cluster.require_listener()
     except UnreachableError as error:
@@ -48,7 +72,7 @@ def cluster_at(bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> Cluster:
 
 def require_listener(bootstrap: str) -> None:
     """Fails with the reason and a hint if nothing accepts connections at any of the addresses."""
-    cluster_at(bootstrap)
+    cluster_at(bootstrap, {})
 
 
 def with_start_hint(bootstrap: str, problem: str) -> CommandError:
@@ -66,13 +90,13 @@ def _ignore(error: KafkaError) -> None:
     """The library retries connection trouble; what matters fails the call that needed an answer."""
 
 
-def producer(bootstrap: str, **more: Any) -> Producer:
+def producer(bootstrap: str, settings: Mapping[str, str], **more: Any) -> Producer:
     from confluent_kafka import Producer
 
-    return Producer(client_settings(bootstrap) | more)
+    return Producer(client_settings(bootstrap) | dict(settings) | more)
 
 
-def consumer(bootstrap: str, **more: Any) -> Consumer:
+def consumer(bootstrap: str, settings: Mapping[str, str], **more: Any) -> Consumer:
     """A consumer for `assign`: the library demands a group name, but nothing joins or commits."""
     from confluent_kafka import Consumer
 
@@ -81,7 +105,7 @@ def consumer(bootstrap: str, **more: Any) -> Consumer:
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
     }
-    return Consumer(client_settings(bootstrap) | unused_group | more)
+    return Consumer(client_settings(bootstrap) | unused_group | dict(settings) | more)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Addresses of databases as options, files or a variable; those with passwords do not stay on the command line.
 
-Everybody on the host can read a command line, for as long as the process runs. A command that is given an address with
+Every user of the host can read a command line, for as long as the process runs. A command that is given an address with
 a password starts itself again at once, in the same process, with the addresses in its environment, which only its own
 user and root can read.
 """

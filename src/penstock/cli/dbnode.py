@@ -49,7 +49,7 @@ def add(
 
     The broker connects to all servers, checks them and makes its tables in the primary. New partitions of topics in SQL
     storage are then placed in the group, too. PENSTOCK_DATABASE_SERVERS can hold the URLs instead of the options: the
-    primary's, then those of replicas, with spaces between them.
+    primary's, then those of replicas, separated by spaces.
     """
     urls = database_urls(primary, primary_file, replica, replica_file)
     cluster = cluster_of(context, bootstrap, timeout_s=_CONNECTING_S)
@@ -128,7 +128,7 @@ def test(
 def drain(
     context: typer.Context,
     name: Name,
-    undo: Annotated[bool, typer.Option("--undo", help="Let the group have partitions again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Allow partitions in the group again.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the group is empty.")] = False,
     bootstrap: Bootstrap = None,
     json: Json = False,
@@ -172,7 +172,7 @@ def promote(
     """Make another server the primary of its database group.
 
     Brokers do this by themselves when the primary is down and one replica takes writes. Make the server writable first,
-    and see to it that the former primary takes no writes any more.
+    and make sure that the former primary takes no more writes.
     """
     databases = cluster_of(context, bootstrap, timeout_s=_CONNECTING_S).databases
     with failing_as(f"database group {name} was not changed"):
@@ -204,7 +204,7 @@ def remove(context: typer.Context, name: Name, bootstrap: Bootstrap = None, json
 def key() -> None:
     """Print a new key for the file sql.key_file, which all brokers share.
 
-    Brokers encrypt the passwords of database groups with it. Keep a copy: without it all passwords have to be given
+    Brokers encrypt the passwords of database groups with it. Keep a copy: without it you have to enter all passwords
     again.
     """
     from penstock.sql.passwords import new_key
@@ -267,7 +267,7 @@ def _partitions(count: int) -> str:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal, nothing elsewhere; it is told how many partitions are left."""
+    """A progress bar on a terminal, nothing elsewhere; the caller passes how many partitions are left."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.connection import require_listener
+from penstock.cli.connection import command_config, require_listener
 from penstock.cli.failure import CommandError
 from penstock.cli.options import Bootstrap, Json, bootstrap_of
 from penstock.cli.output import pairs, show_json
@@ -121,7 +121,7 @@ def delay_bridge(
         topics, group, levels, database, database_file, target, delivery, plan, period, tables, order, max_delay,
         header_prefix, batch, lease, poll,
     )  # fmt: skip
-    settings = _settings(settings_file)
+    settings = command_config(context) | _settings(settings_file)
     listen = None if http is None else _address(http)
     at = bootstrap_of(context, bootstrap)
     require_listener(at)
@@ -237,7 +237,7 @@ def _addresses(urls: list[str] | None, file: Path | None) -> tuple[DatabaseAddre
             raise typer.BadParameter(str(error), param_hint="--database") from None
         if address.password:
             raise typer.BadParameter(
-                "everybody on this host can read a password on the command line; put the URL into a file",
+                "every user of this host can read a password on the command line; put the URL into a file",
                 param_hint="--database, --database-file",
             )
         found.append(address)

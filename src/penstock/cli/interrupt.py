@@ -28,7 +28,7 @@ class Interrupt:
             raise KeyboardInterrupt
 
     def letting(self, values: Iterable[T]) -> Iterator[T]:
-        """The values; Ctrl-C raises while waiting for the next one, because nobody can check the flag then."""
+        """The values; Ctrl-C raises while waiting for the next one, because the loop cannot check the flag then."""
         waited_for = iter(values)
         while True:
             self._waiting = True

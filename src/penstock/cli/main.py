@@ -16,9 +16,10 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli.options import DEFAULT_BOOTSTRAP, SharedBootstrap
+from penstock.cli.options import DEFAULT_BOOTSTRAP, SharedBootstrap, SharedCommandConfig
 from penstock.errors import PenstockError
 from penstock.extras import missing_extra
+from penstock.gc_freeze import freezing
 
 # The function of each command, or the app of its subcommands.
 COMMANDS = {
@@ -26,7 +27,10 @@ COMMANDS = {
     "topic": "penstock.cli.topic.commands:app",
     "group": "penstock.cli.group.commands:app",
     "broker": "penstock.cli.broker:app",
+    "quota": "penstock.cli.quota:app",
+    "user": "penstock.cli.user:app",
     "dbnode": "penstock.cli.dbnode:app",
+    "acl": "penstock.cli.acl:app",
     "send": "penstock.cli.messages.send:send",
     "tail": "penstock.cli.messages.tail:tail",
     "timer": "penstock.cli.timer:app",
@@ -35,6 +39,7 @@ COMMANDS = {
     "worker": "penstock.cli.worker.command:worker",
     "delay-bridge": "penstock.cli.delay_bridge:delay_bridge",
     "pipeline": "penstock.cli.pipeline.commands:app",
+    "console": "penstock.cli.console:console",
     "config": "penstock.cli.config:app",
     "dump": "penstock.cli.dump:dump",
 }
@@ -51,8 +56,10 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_penstock)
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
-    for name in [asked] if asked in COMMANDS else COMMANDS:
-        command = resolve_name(COMMANDS[name])
+    # Modules live as long as the process: collecting garbage while they are loaded would be work for nothing.
+    with freezing():
+        commands = {name: resolve_name(COMMANDS[name]) for name in ([asked] if asked in COMMANDS else COMMANDS)}
+    for name, command in commands.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
@@ -68,6 +75,7 @@ def _version(wanted: bool) -> None:
 
 def _penstock(
     bootstrap: SharedBootstrap = DEFAULT_BOOTSTRAP,
+    command_config: SharedCommandConfig = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,

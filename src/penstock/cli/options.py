@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,15 @@ SharedBootstrap = Annotated[
         metavar="HOST:PORT",
         envvar="PENSTOCK_BOOTSTRAP",
         help="Broker to connect to; commands accept this option too.",
+    ),
+]
+SharedCommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        envvar="PENSTOCK_COMMAND_CONFIG",
+        help="How commands connect: librdkafka settings, one NAME=VALUE per line, such as security.protocol=sasl_ssl.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

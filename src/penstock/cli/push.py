@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.connection import require_listener
+from penstock.cli.connection import command_config, require_listener
 from penstock.cli.failure import CommandError
 from penstock.cli.options import Bootstrap, Json, bootstrap_of
 from penstock.cli.output import pairs, show_json
@@ -116,7 +116,7 @@ def push(
         tags=tags,
         from_beginning=from_beginning,
     )
-    settings = _settings(settings_file)
+    settings = command_config(context) | _settings(settings_file)
     at = bootstrap_of(context, bootstrap)
     require_listener(at)
     counter = PushCounter()

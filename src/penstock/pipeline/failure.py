@@ -6,7 +6,7 @@ from penstock.errors import PenstockError
 
 
 class PipelineError(PenstockError):
-    """A job that cannot be done as it was asked for."""
+    """A job that cannot be done as requested."""
 
 
 class OptionError(PipelineError):

@@ -64,7 +64,7 @@ def start(name: str, options: SparkOptions) -> SparkSession:
         raise missing_extra(error, "the pipeline") or error from None
     options.folder.mkdir(parents=True, exist_ok=True)
     is_local = options.master.startswith("local")
-    # PySpark is told these by the environment, and by nothing else.
+    # PySpark reads these from the environment, and from nowhere else.
     home = java_home(os.environ, options.folder, bundled())
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)

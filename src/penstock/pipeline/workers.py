@@ -1,4 +1,4 @@
-"""Who does the work of many tasks."""
+"""Workers that run many tasks."""
 
 from __future__ import annotations
 

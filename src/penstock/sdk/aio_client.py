@@ -22,7 +22,7 @@ from penstock.sdk.kafka.backend import KafkaBackend
 from penstock.sdk.message import Message
 from penstock.sdk.payloads.codecs import Codec, Codecs
 from penstock.sdk.ports import Outgoing, Receipt
-from penstock.sdk.receive.handler_call import new_handler
+from penstock.sdk.receive.handler_call import Handler, new_handler
 from penstock.sdk.receive.handler_runners import LoopRunner, Runner
 from penstock.sdk.receive.subscription import CHECK_S, Subscriptions, SubscriptionStatus
 from penstock.sdk.receive.subscription_options import SubscriptionOptions, ValidatedOptions, validate_options
@@ -86,11 +86,11 @@ class Client:
         new_backend: Callable[[], Backend],
         *,
         address: str,
-        client_id: str | None,
-        sending: Sending | None,
-        hooks: Sequence[Hooks],
-        reply_topic: str,
-        codecs: Sequence[Codec],
+        client_id: str | None = None,
+        sending: Sending | None = None,
+        hooks: Sequence[Hooks] = (),
+        reply_topic: str = REPLY_TOPIC,
+        codecs: Sequence[Codec] = (),
     ) -> None:
         """What clients of all backends have. `address` is shown to people, so it has no password."""
         check_hooks(hooks)
@@ -177,7 +177,7 @@ class Client:
         """Cancel a delayed message. See `penstock.Client.cancel`.
 
         Returns:
-            One receipt for each partition that was told. It does not say whether a message was waiting.
+            One receipt for each partition that the request was sent to. It does not say whether a message was waiting.
 
         Raises:
             TopicError: The topic does not exist (only without key and partition).
@@ -276,15 +276,18 @@ class Client:
         validated = validate_options(topics, **options)
 
         def register(handler: HandlerT) -> HandlerT:
-            checked = new_handler(handler, is_awaited=True, is_batch=validated.batch is not None, codecs=self._codecs)
-            self._subscriptions.add(
-                validated,
-                checked,
-                lambda: self._core.subscription(validated, checked, self._new_runner(validated), self.reply),
-            )
+            is_batch = validated.batch is not None
+            self._register(validated, new_handler(handler, is_awaited=True, is_batch=is_batch, codecs=self._codecs))
             return handler
 
         return register if handler is None else register(handler)
+
+    def _register(self, options: ValidatedOptions, handler: Handler) -> None:
+        self._subscriptions.add(
+            options,
+            handler,
+            lambda: self._core.subscription(options, handler, self._new_runner(options), self.reply),
+        )
 
     async def start(self) -> None:
         """Start all subscriptions and return. Later subscriptions start at once."""

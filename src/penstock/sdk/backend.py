@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.ids import TopicPartition
-from penstock.sdk.errors import SendError
+from penstock.sdk.errors import SendError, TopicError
 from penstock.sdk.ports import GroupConsumer, Outgoing, Receipt, Received
 
 if TYPE_CHECKING:
@@ -45,7 +45,10 @@ class Topics(Protocol):
 
     def partitions(self, topic: str) -> int:
         """The partition count. Raises `TopicError` if the topic does not exist."""
-        ...
+        shape = self.shape(topic)
+        if shape is None:
+            raise TopicError(f"topic {topic} does not exist")
+        return shape.partitions
 
     def create(
         self,

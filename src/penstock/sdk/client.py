@@ -18,10 +18,10 @@ from penstock.sdk.kafka.backend import KafkaBackend
 from penstock.sdk.message import Message
 from penstock.sdk.payloads.codecs import Codec, Codecs
 from penstock.sdk.ports import Receipt
-from penstock.sdk.receive.handler_call import new_handler
+from penstock.sdk.receive.handler_call import Handler, new_handler
 from penstock.sdk.receive.handler_runners import ThreadRunner
 from penstock.sdk.receive.subscription import CHECK_S, Subscriptions, SubscriptionStatus
-from penstock.sdk.receive.subscription_options import SubscriptionOptions, validate_options
+from penstock.sdk.receive.subscription_options import SubscriptionOptions, ValidatedOptions, validate_options
 from penstock.sdk.send.outgoing_message import (
     HeadersInput,
     Payload,
@@ -99,11 +99,11 @@ class Client:
         new_backend: Callable[[], Backend],
         *,
         address: str,
-        client_id: str | None,
-        sending: Sending | None,
-        hooks: Sequence[Hooks],
-        reply_topic: str,
-        codecs: Sequence[Codec],
+        client_id: str | None = None,
+        sending: Sending | None = None,
+        hooks: Sequence[Hooks] = (),
+        reply_topic: str = REPLY_TOPIC,
+        codecs: Sequence[Codec] = (),
     ) -> None:
         """What clients of all backends have. `address` is shown to people, so it has no password."""
         check_hooks(hooks)
@@ -217,8 +217,8 @@ class Client:
             partition: The partition that the message waits in.
 
         Returns:
-            One receipt for each partition that was told. With `Spill`, `is_spilled` says that the request has not
-            reached the cluster yet.
+            One receipt for each partition that the request was sent to. With `Spill`, `is_spilled` says that the
+            request has not reached the cluster yet.
 
         Raises:
             InvalidInputError: An argument is invalid.
@@ -383,17 +383,20 @@ class Client:
         validated = validate_options(topics, **options)
 
         def register(handler: HandlerT) -> HandlerT:
-            checked = new_handler(handler, is_awaited=False, is_batch=validated.batch is not None, codecs=self._codecs)
-            self._subscriptions.add(
-                validated,
-                checked,
-                lambda: self._core.subscription(
-                    validated, checked, ThreadRunner(validated.group, validated.concurrency), self.reply
-                ),
-            )
+            is_batch = validated.batch is not None
+            self._register(validated, new_handler(handler, is_awaited=False, is_batch=is_batch, codecs=self._codecs))
             return handler
 
         return register if handler is None else register(handler)
+
+    def _register(self, options: ValidatedOptions, handler: Handler) -> None:
+        self._subscriptions.add(
+            options,
+            handler,
+            lambda: self._core.subscription(
+                options, handler, ThreadRunner(options.group, options.concurrency), self.reply
+            ),
+        )
 
     def start(self) -> None:
         """Start all subscriptions and return. Later subscriptions start at once.

@@ -76,7 +76,7 @@ class AsyncRunner:
     def close(self) -> None:
         self._background_tasks.clear()
 
-    # Called by those who take turns.
+    # Called by the tasks that take turns.
 
     def stir(self) -> None:
         """Something has happened: waiting calls look again."""

@@ -12,7 +12,7 @@ from penstock.testing.groups import MemoryGroups
 
 
 class StubConsumer:
-    """A member of a group. Never waits: it records the timeout of each poll for whoever moves the clock."""
+    """A member of a group. Never waits: it records the timeout of each poll for the code that moves the clock."""
 
     def __init__(self, group: str, topics: MemoryTopics, groups: MemoryGroups) -> None:
         self._group = group

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="List, describe, reset, pause and delete consumer groups.")
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="Group name.")]
-Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="Group names.")]
+Names = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Group names.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from penstock.cli.connection import cluster_at, producer
+from penstock.cli.connection import cluster_at, command_config, producer
 from penstock.cli.failure import CommandError
 from penstock.cli.formats import readable
 from penstock.cli.interrupt import Interrupt, watch
@@ -50,7 +50,7 @@ def send(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.")],
     message: Annotated[
         list[str] | None,
-        typer.Argument(metavar="MESSAGE", help="Messages; default: lines of standard input."),
+        typer.Argument(metavar="MESSAGE...", help="Messages; default: lines of standard input."),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every message.")] = None,
     header: Annotated[
@@ -87,9 +87,10 @@ def send(
         raise typer.BadParameter("must not be empty, and cannot be combined with --key", param_hint="--key-separator")
     values = _values([text.encode() for text in message or ()], file, count, size)
     at = bootstrap_of(context, bootstrap)
-    cluster = cluster_at(at)
+    cluster = cluster_at(at, command_config(context))
     client = producer(
         at,
+        command_config(context),
         **{
             "acks": acks.value,
             "compression.type": compression.value,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.connection import cluster_at, consumer, failing_as, with_start_hint
+from penstock.cli.connection import cluster_at, command_config, consumer, failing_as, with_start_hint
 from penstock.cli.failure import CommandError
 from penstock.cli.formats import DisplayedRecord, Format, parse_format
 from penstock.cli.interrupt import watch
@@ -55,7 +55,7 @@ def tail(
     except ValueError as error:
         raise typer.BadParameter(f"{format!r}: expected {error}", param_hint="--format") from None
     at = bootstrap_of(context, bootstrap)
-    cluster = cluster_at(at)
+    cluster = cluster_at(at, command_config(context))
     partitions = _partitions(cluster, topic, partition)
     with failing_as(f"topic {topic} cannot be read"):
         ranges = cluster.offsets.ranges(partitions).all()
@@ -64,7 +64,8 @@ def tail(
     ends = {place.partition: held.end for place, held in ranges.items()}
     wanted = {place.partition: start for place, start in starts.items() if follow or start < ranges[place].end}
     link = Link(at, follow)
-    client = consumer(at, **{"enable.partition.eof": True, "auto.offset.reset": "earliest", "error_cb": link.trouble})
+    ours = {"enable.partition.eof": True, "auto.offset.reset": "earliest", "error_cb": link.trouble}
+    client = consumer(at, command_config(context), **ours)
     try:
         _read(client, link, topic, wanted, None if follow else ends, count, shown)
     finally:
@@ -134,6 +135,8 @@ def _read(
     from confluent_kafka import KafkaError
     from confluent_kafka import TopicPartition as LibraryPartition
 
+    from penstock.sdk.kafka.unused_group import concerns_unused_group
+
     if not starts:
         return
     client.assign([LibraryPartition(topic, number, start) for number, start in starts.items()])
@@ -148,7 +151,7 @@ def _read(
                     if error.code() == KafkaError._PARTITION_EOF:
                         if ends is not None:
                             unfinished.discard(number)
-                    else:
+                    elif not concerns_unused_group(error):
                         raise CommandError(f"{topic}-{number}: {' '.join(error.str().split())}")
                     continue
                 record = _shown(message)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.connection import require_listener
+from penstock.cli.connection import command_config, require_listener
 from penstock.cli.interrupt import watch
 from penstock.cli.options import Bootstrap, Json, bootstrap_of
 from penstock.cli.output import pairs, show_json
@@ -30,6 +30,7 @@ from penstock.cli.pipeline.options import (
 from penstock.cli.pipeline.replay import replay
 from penstock.cli.pipeline.report import report
 from penstock.cli.pipeline.sql import sql
+from penstock.cli.serve.child import dying_with
 
 if TYPE_CHECKING:
     from penstock.pipeline.archive.archiver import Archiver, Batch
@@ -45,8 +46,12 @@ _LEAST_VACUUM_HOURS = 24
 
 
 @app.callback(help=_HELP)
-def _pipeline() -> None:
-    pass
+def _pipeline(
+    supervised: Annotated[int | None, typer.Option("--supervised", metavar="PID", hidden=True)] = None,
+) -> None:
+    """`--supervised` is for the console: the command ends with the process that has started it."""
+    if supervised is not None:
+        dying_with(supervised)()
 
 
 @app.command()
@@ -90,7 +95,7 @@ def archive(
         from penstock.pipeline.archive.archiver import ArchiveOptions, Archiver
         from penstock.pipeline.workers import SparkWorkers
 
-        settings = {"bootstrap.servers": at} | pairs(kafka or (), "--kafka")
+        settings = {"bootstrap.servers": at} | command_config(context) | pairs(kafka or (), "--kafka")
         options = ArchiveOptions(settings, subscription, location, name, max_offsets, accept_loss)
         with archiver_lock(options, take_over=take_over):
             archiver = Archiver(options, SparkWorkers(spark.sparkContext))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.connection import require_listener
+from penstock.cli.connection import command_config, require_listener
 from penstock.cli.options import Bootstrap, Json, bootstrap_of
 from penstock.cli.output import pairs, show_json, show_table
 from penstock.cli.pipeline.options import (
@@ -27,11 +26,10 @@ from penstock.cli.pipeline.options import (
     spark_session,
     time_of,
 )
+from penstock.cli.pipeline.progress import ProgressLines, following, progress
 
 if TYPE_CHECKING:
     from penstock.pipeline.replay.replay import Replay
-
-_LOOK_S = 1.0
 
 
 def replay(
@@ -64,6 +62,7 @@ def replay(
         bool, typer.Option("--keep-time", help="Keep the original timestamps; retention applies to them.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the records; send nothing.")] = False,
+    lines: ProgressLines = False,
     master: Master = DEFAULT_MASTER,
     memory: Memory = DEFAULT_MEMORY,
     conf: Conf = None,
@@ -99,7 +98,7 @@ def replay(
         from penstock.pipeline.replay.replay import Replay, ReplayOptions, replay_id_of
         from penstock.pipeline.workers import SparkWorkers
 
-        settings = {"bootstrap.servers": at} | pairs(kafka or (), "--kafka")
+        settings = {"bootstrap.servers": at} | command_config(context) | pairs(kafka or (), "--kafka")
         name = id or replay_id_of(
             opened.location.uri, selection, to, group=group, keeps_time=keep_time, window=(since, until)
         )
@@ -108,7 +107,7 @@ def replay(
         if dry_run:
             _show_counts(planned, json)
             return
-        with _shown(planned):
+        with _shown(planned, lines):
             rows = sum(each.rows for each in planned.run())
     if json:
         show_json({"id": planned.replay_id, "topic": topic, "to": to, "sent": rows})
@@ -134,31 +133,15 @@ def _show_counts(planned: Replay, json: bool) -> None:
 
 
 @contextmanager
-def _shown(planned: Replay) -> Iterator[None]:
-    """A progress bar while the replay runs; brokers know how far it is."""
+def _shown(planned: Replay, as_lines: bool) -> Iterator[None]:
+    """Tells how far the replay is while it runs; brokers know."""
     from rich.console import Console
-    from rich.progress import Progress
 
-    console = Console(stderr=True)
-    ended = threading.Event()
-
-    def follow() -> None:
-        with Progress(console=console, transient=True) as bar:
-            line = bar.add_task("offsets", total=None)
-            while not ended.wait(_LOOK_S):
-                done, total = planned.progress()
-                bar.update(line, completed=done, total=total or None)
-
-    if not console.is_terminal:
+    if not as_lines and not Console(stderr=True).is_terminal:
         yield
         return
-    thread = threading.Thread(target=follow, name="penstock-replay-progress", daemon=True)
-    thread.start()
-    try:
+    with progress(as_lines) as tell, following(lambda: tell("offsets", *planned.progress())):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _ms(text: str | None, option: str) -> int | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json as jsons
+import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,13 +30,14 @@ from penstock.cli.pipeline.options import (
     spark_session,
     time_of,
 )
+from penstock.cli.pipeline.progress import ProgressLines, progress
 from penstock.cli.pipeline.sql import AcceptLoss, AnyLake, LakeOnly, LiveOnly, sides
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.pipeline.querying.history import History
-    from penstock.pipeline.reports.runner import Report, ReportOptions, Tell
+    from penstock.pipeline.reports.runner import Report, ReportOptions
 
 _LOOK_S = 0.2
 
@@ -74,6 +74,8 @@ def report(
     lake_only: LakeOnly = False,
     live_only: LiveOnly = False,
     accept_loss: AcceptLoss = False,
+    max_rows: Annotated[int | None, typer.Option(min=1, help="Rows of each table in the JSON; default: all.")] = None,
+    lines: ProgressLines = False,
     master: Master = DEFAULT_MASTER,
     memory: Memory = DEFAULT_MEMORY,
     conf: Conf = None,
@@ -114,7 +116,7 @@ def report(
                 # Topics may be created meanwhile.
                 options = replace(options, topics=chosen_topics(history, named))
                 kept = None if options.location is None else f"{lake}/{FOLDER}"
-                _deliver(_run(spark, options, history), options, html, output, json, kept)
+                _deliver(_run(spark, options, history, lines), options, html, output, json, kept, max_rows)
                 if watch is None:
                     break
                 until_s = time.monotonic() + watch
@@ -134,15 +136,21 @@ def _names(only: str | None) -> tuple[str, ...]:
     return tuple(name for name in known if name in wanted)
 
 
-def _run(spark: SparkSession, options: ReportOptions, history: History) -> Report:
+def _run(spark: SparkSession, options: ReportOptions, history: History, lines: bool) -> Report:
     from penstock.pipeline.reports.runner import run
 
-    with _progress() as tell:
+    with progress(lines) as tell:
         return run(spark, options, history, datetime.now(UTC), tell)
 
 
 def _deliver(
-    made: Report, options: ReportOptions, html: Path | None, output: Path | None, json: bool, kept: str | None
+    made: Report,
+    options: ReportOptions,
+    html: Path | None,
+    output: Path | None,
+    json: bool,
+    kept: str | None,
+    max_rows: int | None,
 ) -> None:
     """`kept` is where the lake has the tables, as the user spelt it."""
     from penstock.pipeline.reports.page import as_json, page
@@ -151,27 +159,22 @@ def _deliver(
     if options.location is not None:
         store(options.location, made.results, made.at)
     if html is not None:
-        html.write_text(page(made), encoding="utf-8")
+        _write(html, page(made))
     if output is not None:
-        output.write_text(jsons.dumps(as_json(made), ensure_ascii=False), encoding="utf-8")
+        _write(output, jsons.dumps(as_json(made, max_rows), ensure_ascii=False))
     if json:
-        show_json(as_json(made))
+        show_json(as_json(made, max_rows))
         return
     places = ", ".join(str(each) for each in (html, output, kept) if each is not None)
     typer.echo(f"{len(made.sections)} reports of {len(made.topics)} topics: {places}")
 
 
-@contextmanager
-def _progress() -> Iterator[Tell]:
-    """A progress bar on a terminal, nothing elsewhere."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("")
-
-        def tell(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        yield tell
+def _write(file: Path, text: str) -> None:
+    """Readers of a report that is repeated find the last one or this one, never half of it."""
+    if not file.is_file() and file.exists():
+        # A pipe or a device.
+        file.write_text(text, encoding="utf-8")
+        return
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    part.replace(file)

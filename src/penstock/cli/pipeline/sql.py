@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.connection import require_listener
+from penstock.cli.connection import command_config, require_listener
 from penstock.cli.failure import CommandError
 from penstock.cli.formats import exact, readable
 from penstock.cli.options import Bootstrap, bootstrap_of
@@ -33,8 +34,11 @@ from penstock.cli.pipeline.options import (
     spark_session,
     time_of,
 )
+from penstock.cli.pipeline.progress import ProgressLines, following, progress, tasks_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from penstock.pipeline.lake.delta import LakeLocation
 
 AnyLake = Annotated[
@@ -62,7 +66,8 @@ def sql(
         str,
         typer.Argument(
             metavar="QUERY",
-            help="Spark SQL. Each topic is a table; quote names with dots or dashes: `orders.eu`. `*` is all topics.",
+            help="Spark SQL. Each topic is a table; quote names with dots or dashes: `orders.eu`. `*` is all topics. "
+            "-: read the query from standard input.",
         ),
     ],
     lake: AnyLake = None,
@@ -73,6 +78,11 @@ def sql(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows to print.")] = 1000,
     format: Annotated[Form, typer.Option(help="table, json (one line per row) or csv.")] = Form.TABLE,
     accept_loss: AcceptLoss = False,
+    restricted: Annotated[
+        bool,
+        typer.Option("--restricted", help="Refuse what is not a query of topics: for queries that others wrote."),
+    ] = False,
+    lines: ProgressLines = False,
     master: Master = DEFAULT_MASTER,
     memory: Memory = DEFAULT_MEMORY,
     conf: Conf = None,
@@ -83,7 +93,13 @@ def sql(
     """Query topics as tables, archived and live records together."""
     location, settings = sides(context, lake, storage, bootstrap, kafka, lake_only=lake_only, live_only=live_only)
     begin, end = time_of(since, "--since"), time_of(until, "--until")
-    with spark_session("penstock sql", master, memory, conf, is_silent=True) as spark:
+    if query == "-":
+        query = sys.stdin.read()
+    if restricted:
+        from penstock.pipeline.querying.restriction import SETTINGS
+
+        conf = [*(conf or ()), *(f"{name}={value}" for name, value in SETTINGS.items())]
+    with spark_session("penstock sql", master, memory, conf, is_silent=True) as spark, _told(spark, lines):
         from penstock.pipeline.querying.frames import HistoryReader
         from penstock.pipeline.querying.history import TimeWindow, open_history
         from penstock.pipeline.querying.sql import Tables, rows_of
@@ -94,13 +110,23 @@ def sql(
             open_history(location, settings, accepts_loss=accept_loss),
             HistoryReader(spark, location, settings),
             window,
+            is_restricted=restricted,
         )
         frame = tables.query(query)
         rows = rows_of(frame, limit)
-        shown = [tuple(row) for row in islice(rows, limit)]
-        show(frame.columns, shown, format)
+        show(frame.columns, islice(rows, limit), format)
         if next(rows, None) is not None:
             typer.echo(f"penstock: more than {limit} rows; raise --limit to see them", err=True)
+
+
+@contextmanager
+def _told(spark: SparkSession, as_lines: bool) -> Iterator[None]:
+    """Tells programs which part of the tasks is done."""
+    if not as_lines:
+        yield
+        return
+    with progress(as_lines) as tell, following(lambda: tell("tasks", *tasks_of(spark))):
+        yield
 
 
 def sides(
@@ -123,7 +149,7 @@ def sides(
         return location, None
     at = bootstrap_of(context, bootstrap)
     require_listener(at)
-    return location, {"bootstrap.servers": at} | pairs(kafka or (), "--kafka")
+    return location, {"bootstrap.servers": at} | command_config(context) | pairs(kafka or (), "--kafka")
 
 
 def show(names: Sequence[str], rows: Iterable[Sequence[Any]], form: Form) -> None:

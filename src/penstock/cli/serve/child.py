@@ -151,7 +151,7 @@ def dying_with(parent: int) -> Callable[[], None]:
 
     def prepare() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        # It may have died before the kernel was asked.
+        # The parent may have died before prctl took effect.
         if os.getppid() != parent:
             os._exit(128 + signal.SIGTERM)
 

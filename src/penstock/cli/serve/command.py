@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -16,12 +17,11 @@ from penstock import logs
 from penstock.broker.service_manager import ServiceManager
 from penstock.cli.output import pairs
 from penstock.cli.serve.secret_options import hide_secrets
-from penstock.cli.serve.siblings import Given, announcement, children, siblings
-from penstock.cli.serve.supervisor import Pauses, supervise
-from penstock.cli.serve.welcome import welcome, welcome_to_several
+from penstock.cli.serve.welcome import announcement, welcome, welcome_to_several
 from penstock.clock import SystemClock
 from penstock.config.broker import Config
 from penstock.config.loader import Loaded, load
+from penstock.gc_freeze import freezing
 
 
 def serve(
@@ -62,6 +62,18 @@ def serve(
             "--set", metavar="SECTION.KEY=VALUE", help="Any setting that `penstock config` shows; repeatable."
         ),
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="Run the management console beside the broker, on loopback.")
+    ] = False,
+    console_port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port of the console; 0: a free one.")
+    ] = 9095,
+    console_lake: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="The lake that the console shows: a folder, or a URL such as s3://bucket/lake."
+        ),
+    ] = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> None:
     """Run a broker until Ctrl-C or SIGTERM.
@@ -90,20 +102,43 @@ def serve(
     name = f"broker-{settings.broker.id}" if supervised else None
     logs.configure(settings.logging.level, settings.logging.format, process=name)
     service_manager = ServiceManager.of_environment(os.environ, SystemClock())
+    if brokers > 1 and console:
+        raise typer.BadParameter("with --brokers, start the console by itself: penstock console")
+    if console_lake is not None and not console:
+        raise typer.BadParameter("it is an option of the console: give --console too", param_hint="--console-lake")
     if brokers > 1:
-        raise typer.Exit(_serve_several(loaded, Given(config, flags), brokers, service_manager))
+        raise typer.Exit(_serve_several(loaded, config, flags, brokers, service_manager))
 
-    from penstock.broker.server import serve as run
+    with freezing():
+        from penstock.broker.server import serve as run
+
+    beside = None
+    if console:
+        from penstock.cli.serve.console_child import ConsoleChild
+
+        beside = ConsoleChild(settings.broker.data, console_port, typer.echo, console_lake)
 
     def on_ready(kafka: str, http: str) -> None:
         folder = str(settings.broker.data)
         typer.echo(announcement(kafka, http) if supervised else welcome(kafka, http, folder, _database(settings)))
+        if beside is not None:
+            beside.start(kafka)
 
-    raise typer.Exit(run(loaded, on_ready, service_manager))
+    try:
+        status = run(loaded, on_ready, service_manager)
+    finally:
+        if beside is not None:
+            beside.stop()
+    raise typer.Exit(status)
 
 
-def _serve_several(loaded: Loaded, given: Given, count: int, service_manager: ServiceManager) -> int:
-    brokers = children(given, siblings(loaded, count, socket.gethostname()))
+def _serve_several(
+    loaded: Loaded, file: Path | None, flags: Mapping[str, str], count: int, service_manager: ServiceManager
+) -> int:
+    from penstock.cli.serve.siblings import Given, children, siblings
+    from penstock.cli.serve.supervisor import Pauses, supervise
+
+    brokers = children(Given(file, flags), siblings(loaded, count, socket.gethostname()))
     data = str(loaded.config.broker.data)
 
     def on_ready() -> None:

@@ -20,9 +20,9 @@ import typer
 from penstock import logs
 from penstock.cli.failure import CommandError
 from penstock.cli.serve.child import Child
-from penstock.cli.serve.siblings import Given, addresses, children, siblings
+from penstock.cli.serve.siblings import Given, children, siblings
 from penstock.cli.serve.supervisor import Pauses, supervise
-from penstock.cli.serve.welcome import reached_at, table, what_to_try
+from penstock.cli.serve.welcome import addresses, reached_at, table, what_to_try
 from penstock.config.loader import load
 from penstock.errors import PenstockError
 

@@ -1,4 +1,4 @@
-"""Passwords on the command line: everybody on the host can read it, for as long as the process runs.
+"""Passwords on the command line, which every user of the host can read for as long as the process runs.
 
 A `serve` that is given one starts itself again at once, in the same process, with the value in its environment, which
 only its own user and root can read.

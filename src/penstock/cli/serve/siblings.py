@@ -7,7 +7,6 @@ different hosts where possible.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -63,17 +62,6 @@ def children(given: Given, each: Sequence[Mapping[str, str]], logs: Path | None 
         )
         for settings in each
     ]
-
-
-def announcement(kafka: str, http: str) -> str:
-    """What a broker prints for its supervisor when it is ready."""
-    return json.dumps({"kafka": kafka, "http": http})
-
-
-def addresses(child: Child) -> tuple[str, str]:
-    """The addresses of a broker that is ready: for Kafka clients, and HTTP."""
-    said = json.loads(child.serving.result())
-    return said["kafka"], said["http"]
 
 
 def _sibling(loaded: Loaded, number: int, host: str, count: int) -> dict[str, str]:

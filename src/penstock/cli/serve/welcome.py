@@ -1,15 +1,18 @@
-"""What `penstock serve` prints when it is ready."""
+"""What `penstock serve` prints when it is ready: for people, and for the supervisor that started it."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.cli.options import DEFAULT_BOOTSTRAP
-from penstock.cli.serve.child import Child
-from penstock.cli.serve.siblings import addresses
+
+if TYPE_CHECKING:
+    from penstock.cli.serve.child import Child
 
 
 def welcome(kafka: str, http: str, data: str, database: str | None = None) -> str:
@@ -48,6 +51,17 @@ Penstock is ready: {len(brokers)} brokers.
 or with any Kafka client, such as:
   kcat -b {kafka[0]} -t orders -C
 Press Ctrl-C to stop the brokers one after another, and again to kill them."""
+
+
+def announcement(kafka: str, http: str) -> str:
+    """What a broker prints for its supervisor when it is ready."""
+    return json.dumps({"kafka": kafka, "http": http})
+
+
+def addresses(child: Child) -> tuple[str, str]:
+    """The addresses of a broker that is ready: for Kafka clients, and HTTP."""
+    said = json.loads(child.serving.result())
+    return said["kafka"], said["http"]
 
 
 def stores(data: str, database: str | None) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli.connection import cluster_of, failing_as
 from penstock.cli.failure import CommandError
+from penstock.cli.formats import time_text
 from penstock.cli.options import Bootstrap, Json
 from penstock.cli.output import pairs, show_json, show_table
 from penstock.cli.prompts import confirm, report_deletion
@@ -19,7 +20,15 @@ from penstock.config.view import VIEW_OF_SETTING, VIEW_TAGS_SETTING, parse_tags
 from penstock.errors import Code
 
 if TYPE_CHECKING:
-    from penstock.admin import AdminError, Cluster, PartitionOffsets, RetiredPartitions, TopicDescription
+    from penstock.admin import (
+        AdminError,
+        Cluster,
+        LogSegment,
+        PartitionOffsets,
+        ReplicaLog,
+        RetiredPartitions,
+        TopicDescription,
+    )
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
 
@@ -27,7 +36,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Topic name.")]
 _MAX_FACTOR = 2**15 - 1
 """What the protocol has room for."""
 
-Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Topic names.")]
+_SEGMENT_COLUMNS = ("first", "end", "bytes", "oldest", "newest")
+_SEGMENT_NUMBERS = ("first", "end", "bytes")
+
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Topic names.")]
 
 
 @app.command()
@@ -143,7 +155,7 @@ def list_(
 @app.command()
 def describe(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Topic names.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Topic names.")] = None,
     under_replicated: Annotated[
         bool,
         typer.Option("--under-replicated-partitions", help="Only partitions with a replica out of sync."),
@@ -247,6 +259,81 @@ def _partition(found: PartitionOffsets, retirement: RetiredPartitions) -> dict[s
         "successor": retirement.successors.get(index),
         "behind": list(retirement.unread_by.get(index, ())),
     }
+
+
+@app.command()
+def segments(
+    context: typer.Context,
+    name: Name,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Show each segment of this partition.")
+    ] = None,
+    bootstrap: Bootstrap = None,
+    json: Json = False,
+) -> None:
+    """Show the log of each replica: its segments, offsets, size and age.
+
+    In a database a segment is a range of rows. Sizes include delayed messages, which have segments of their own.
+    """
+    cluster = cluster_of(context, bootstrap)
+    wanted = cluster.topics.describe([name])[name].topic_partitions
+    if partition is not None:
+        if partition >= len(wanted):
+            raise CommandError(f"topic {name} has no partition {partition}: the last is {len(wanted) - 1}")
+        wanted = [wanted[partition]]
+    told = cluster.log_dirs.segments(wanted)
+    found = sorted(
+        ((log, broker) for broker, logs in told.values.items() for log in logs),
+        key=lambda each: (each[0].partition, each[1]),
+    )
+    if json:
+        show_json([_log_json(log, broker) for log, broker in found])
+    elif partition is None:
+        show_table(
+            ("partition", "broker", "segments", *_SEGMENT_COLUMNS),
+            [(log.partition.partition, broker, len(log.segments), *_log_cells(log)) for log, broker in found],
+            right=("partition", "broker", "segments", *_SEGMENT_NUMBERS),
+        )
+    else:
+        show_table(
+            ("broker", *_SEGMENT_COLUMNS),
+            [(broker, *_segment_cells(each)) for log, broker in found for each in log.segments],
+            right=("broker", *_SEGMENT_NUMBERS),
+        )
+    for id, error in told.errors.items():
+        typer.echo(f"broker {id} does not list its segments: {error.message}", err=True)
+
+
+def _log_json(log: ReplicaLog, broker: int) -> dict[str, Any]:
+    return {
+        "partition": log.partition.partition,
+        "broker": broker,
+        "bytes": log.size_bytes,
+        "segments": [
+            {
+                "base_offset": each.base_offset,
+                "end_offset": each.end_offset,
+                "bytes": each.size_bytes,
+                "first_ms": each.first_ms,
+                "newest_ms": each.newest_ms,
+            }
+            for each in log.segments
+        ],
+    }
+
+
+def _log_cells(log: ReplicaLog) -> tuple[object, ...]:
+    if not log.segments:
+        return ("-", "-", log.size_bytes, "-", "-")
+    first = next((each.first_ms for each in log.segments if each.first_ms is not None), None)
+    newest = max((each.newest_ms for each in log.segments if each.newest_ms is not None), default=None)
+    ends = (log.segments[0].base_offset, log.segments[-1].end_offset)
+    return (*ends, log.size_bytes, time_text(first), time_text(newest))
+
+
+def _segment_cells(segment: LogSegment) -> tuple[object, ...]:
+    ends = (segment.base_offset, segment.end_offset)
+    return (*ends, segment.size_bytes, time_text(segment.first_ms), time_text(segment.newest_ms))
 
 
 @app.command()

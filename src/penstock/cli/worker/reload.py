@@ -22,7 +22,7 @@ from penstock.cli.worker.stop_signals import StopSignals
 LOOK_S = 0.5
 """How often files are looked at."""
 MAX_FILES = 10_000
-"""More files below the folder are no application: somebody is in the wrong folder."""
+"""A folder with more files is no application: the command was started in the wrong folder."""
 KILL_AFTER_S = 10.0
 """How much longer than its grace period a worker may take to stop."""
 _SKIPPED = frozenset({"__pycache__", "node_modules"})

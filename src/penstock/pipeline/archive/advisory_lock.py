@@ -1,4 +1,4 @@
-"""Who is at work: a running archiver is a member of a group that nobody else is in, so that another sees it there.
+"""Which archiver runs: it is the only member of a group, where another archiver sees it.
 
 Rules:
 - Brokers keep the clock: a member that crashed is one until its session is over, and no longer.
@@ -40,7 +40,7 @@ class ArchiverAtWorkError(PipelineError):
 
 @contextmanager
 def archiver_lock(options: ArchiveOptions, *, take_over: bool) -> Iterator[None]:
-    """The time in which an archiver works. Who does not take over waits until a crashed one is counted as gone."""
+    """The time in which an archiver works. Without `take_over` it waits until brokers count a crashed one as gone."""
     brokers = Brokers(options.kafka)
     topics = sorted(subscribed(brokers, options.subscription))
     if not topics:
@@ -71,14 +71,14 @@ class AdvisoryLock:
         self._thread = threading.Thread(target=self._stay, name="penstock-presence", daemon=True)
 
     def wait_for_others(self, brokers: Brokers) -> None:
-        """Returns when nobody else is at work; `ArchiverAtWorkError` if somebody still is after a while."""
+        """Returns when no other archiver runs; raises `ArchiverAtWorkError` if one still does after a while."""
         clock = SystemClock()
         deadline_ms = clock.monotonic_ms() + _PATIENCE_MS
         while others := brokers.members(self._group):
             if clock.monotonic_ms() > deadline_ms:
                 raise ArchiverAtWorkError(
                     f"an archiver named {self._name} is at work on {self._uri} ({', '.join(others)}): "
-                    "stop it, or say --take-over"
+                    "stop it, or pass --take-over"
                 )
             self._ended.wait(_LOOK_S)
 

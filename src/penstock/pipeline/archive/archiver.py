@@ -3,7 +3,7 @@
 Rules:
 - Where to go on is what the table says, and nothing else: there is no checkpoint.
 - What a batch is allowed to do is checked on the version of the table that it follows (docs/internals/pipeline.md).
-- Brokers are told last.
+- The archiver tells brokers last.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Archiver:
     def __init__(
         self, options: ArchiveOptions, workers: Workers, after_step: Callable[[str], None] | None = None
     ) -> None:
-        """`after_step` is told of every step as it is done: files, commit, group."""
+        """The archiver calls `after_step` after every step: files, commit, group."""
         self._options = options
         self._workers = workers
         self._after = after_step or (lambda step: None)
@@ -137,7 +137,7 @@ class Archiver:
         )
 
     def hold(self) -> None:
-        """Lets brokers keep what is not archived: their topics are told the name of the group."""
+        """Has brokers keep what is not archived: sets the name of the group on their topics."""
         topics = subscribed(self._brokers, self._options.subscription)
         self._brokers.set_config(topics, ARCHIVE_GROUP, self._options.group)
 

@@ -11,7 +11,7 @@ from penstock.pipeline.lake.record_table import Anchor
 from penstock.pipeline.topics.ranges import Range
 
 FIRST_OFFSETS = 500_000
-"""How far the first batch goes at most; nobody knows yet how large messages are."""
+"""How far the first batch goes at most; the size of messages is not known yet."""
 QUICK_S = 5.0
 SLOW_S = 20.0
 
@@ -82,8 +82,8 @@ def shortened(pieces: Iterable[OffsetRange], ends: Mapping[TopicPartition, int])
 
 
 def next_limit(limit: int, took_s: float, most: int) -> int:
-    """How far the batch goes that follows a full one: what a batch takes besides its records counts little, and what is
-    done in vain if it is killed is some seconds of work.
+    """How far the batch goes that follows a full one: the fixed cost of a batch counts little, and an archiver that is
+    killed loses only some seconds of work.
     """
     if took_s < QUICK_S:
         return min(most, 2 * limit)

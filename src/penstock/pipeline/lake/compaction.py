@@ -134,7 +134,7 @@ def _all_there(lake: Lake, files: Iterable[LakeFile]) -> bool:
     gone = [file.path for file in files if file.path not in now]
     if gone:
         raise PipelineError(
-            f"{lake.location.uri}: {len(gone)} files were replaced or removed by somebody else meanwhile, such as "
+            f"{lake.location.uri}: another program replaced or removed {len(gone)} files meanwhile, such as "
             f"{gone[0]}; nothing was changed"
         )
     return True

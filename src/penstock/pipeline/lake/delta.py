@@ -1,9 +1,9 @@
 """A lake: one Delta table, changed by compare-and-set of its version.
 
 Rules:
-- A change is checked on the version that it follows, and becomes the very next version or nothing: delta-rs is told
-  not to retry and not to judge conflicts (docs/internals/pipeline.md, "The archive").
-- Only the driver changes a lake; tasks write files whose names nobody else uses.
+- A change is checked on the version that it follows, and becomes the very next version or nothing: we tell delta-rs not
+  to retry and not to judge conflicts (docs/internals/pipeline.md, "The archive").
+- Only the driver changes a lake; tasks write files under names of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from penstock.pipeline.failure import PipelineError
+from penstock.pipeline.lake.contents import TopicContents, contents_of
 from penstock.pipeline.lake.object_store import checked, first_look, unreachable
 from penstock.pipeline.lake.record_table import CLUSTER, PARTITIONED_BY, SCHEMA, missing_columns
 
@@ -32,7 +33,7 @@ _PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LakeLocation:
-    """Where a lake is, for whoever reads or writes files in it."""
+    """Where a lake is, for code that reads or writes files in it."""
 
     uri: str
     storage: Mapping[str, str] = field(default_factory=dict)
@@ -110,7 +111,7 @@ class Lake:
         return self._marks[key]
 
     def unknown_columns(self) -> list[str]:
-        """Columns that a newer version has added, or somebody else."""
+        """Columns that a newer version of Penstock or another program has added."""
         return [field.name for field in _arrow(self._table) if SCHEMA.get_field_index(field.name) < 0]
 
     def vacuum(self, hours: int, *, is_rehearsal: bool) -> list[str]:
@@ -122,13 +123,28 @@ class Lake:
         self.refresh()
         return list(gone)
 
-    def files(self) -> list[LakeFile]:
-        """All that the table has now."""
+    def changed_ms(self) -> int | None:
+        """When this version was made; None if the table does not say."""
+        with _reaching(self.location):
+            told = self._table.history(1)
+        return int(told[0]["timestamp"]) if told and "timestamp" in told[0] else None
+
+    def contents(self) -> tuple[TopicContents, ...]:
+        """What the table has of each topic now."""
+        import pyarrow as pa
+
+        return contents_of(pa.table(self._table.get_add_actions(flatten=True)))
+
+    def files(self, topic: str | None = None) -> list[LakeFile]:
+        """All that the table has now, or has of a topic."""
         import json
 
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         actions = pa.table(self._table.get_add_actions(flatten=False))
+        if topic is not None:
+            actions = actions.filter(pc.equal(pc.struct_field(actions.column("partition"), "topic"), topic))
         files = []
         for action in actions.to_pylist():
             stats = {
@@ -151,8 +167,8 @@ class Lake:
         return files
 
     def commit(self, change: Change, check: Callable[[], bool]) -> bool:
-        """Makes a change the next version. `check` is asked on every version that it might follow: it raises if the
-        change must not be made, and is false if it has been made already. Gives whether it was made here.
+        """Makes a change the next version. Calls `check` on every version that the change might follow: `check` raises
+        if the change must not be made, and is false if it has been made already. Returns whether it was made here.
         """
         from deltalake.exceptions import CommitFailedError
 
@@ -164,7 +180,7 @@ class Lake:
                 with _reaching(self.location):
                     self._write(change)
             except CommitFailedError:
-                # Somebody was first; or it was us, and the answer got lost. The next look tells.
+                # Another writer was first; or this commit succeeded and the answer got lost. The next look tells.
                 time.sleep(random.random() * _PAUSE_S)
                 continue
             made = self.version + 1
@@ -174,7 +190,7 @@ class Lake:
             self._marks, self._marks_version = known | dict(change.marks), made
             self.refresh()
             return True
-        raise PipelineError(f"{self.location.uri} is changed by so many others that {_ATTEMPTS} attempts were in vain")
+        raise PipelineError(f"{self.location.uri}: other writers were faster in each of {_ATTEMPTS} attempts to commit")
 
     def _write(self, change: Change) -> None:
         from deltalake import CommitProperties, Transaction
@@ -195,7 +211,7 @@ class Lake:
         )
 
     def _sync(self, version: int) -> None:
-        """On a disk of this machine a version is there after a power loss too, before anybody is told of it."""
+        """On a disk of this machine, makes a version survive a power loss before any caller hears of it."""
         if self.location.folder is not None:
             log = self.location.folder / "_delta_log"
             for path in (log / f"{version:020}.json", log):

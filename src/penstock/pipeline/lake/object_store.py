@@ -1,4 +1,4 @@
-"""Lakes on S3: which options a store takes, how Arrow and Hadoop are told of them, and why it could not be reached.
+"""Lakes on S3: which options a store takes, how Arrow and Hadoop receive them, and why it could not be reached.
 
 Options have the names that delta-rs knows them by. Tasks read and write files through Arrow, so an option that only one
 of the two would follow is refused: half of a lake would be elsewhere.
@@ -42,7 +42,7 @@ _HADOOP = {
 _SWITCHES = {VIRTUAL_HOSTS: "force_virtual_addressing", UNSIGNED: "anonymous"}
 KNOWN = (*_TEXTS, ALLOW_HTTP, *_SWITCHES)
 
-# Enough to see that somebody is there; afterwards delta-rs is as patient as it always is.
+# Enough to see that the server answers; afterwards delta-rs keeps its own, longer limits.
 _FIRST_LOOK = {"max_retries": "2", "retry_timeout": "10s", "connect_timeout": "5s", "timeout": "20s"}
 
 _SCHEMES = ("s3", "s3a")
@@ -97,7 +97,7 @@ def for_hadoop(uri: str, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def unreachable(uri: str, options: Mapping[str, str], error: Exception) -> PipelineError:
-    """What is told of an error of delta-rs or Arrow: one line, with what the store has said or else the last cause."""
+    """The message for an error of delta-rs or Arrow: one line, with the store's own words or else the last cause."""
     text = _COLOUR.sub("", str(error))
     said = _SAID.search(text)
     if said is not None:

@@ -2,7 +2,7 @@
 
 Rules:
 - A file has records of one topic and one day, in the order of partition and offset; a row group has one partition.
-- A file's name is used once. It is whole, and on the disk, before anybody is told of it.
+- A file's name is used once. It is whole, and on the disk, before its task reports it.
 - What waits in memory is bounded: `ROW_GROUP_BYTES` for each of `MOST_OPEN` files.
 """
 
@@ -163,7 +163,7 @@ class _ToDisk:
     def begin(self) -> None:
         """With what was written since it was last called; does not wait."""
         end = os.fstat(self._handle).st_size
-        # The kernel is told that nobody will need these pages: those that are not on the disk it begins to write.
+        # Tells the kernel that these pages will not be needed: it begins to write those that are not on the disk yet.
         os.posix_fadvise(self._handle, self._begun, end - self._begun, os.POSIX_FADV_DONTNEED)
         self._begun = end
 

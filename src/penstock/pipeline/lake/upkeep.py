@@ -1,4 +1,4 @@
-"""What a lake needs now and then besides compaction: days that are over go, and so do files that nobody refers to."""
+"""What a lake needs now and then besides compaction: removes expired days, and files that no version refers to."""
 
 from __future__ import annotations
 

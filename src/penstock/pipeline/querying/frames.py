@@ -38,7 +38,7 @@ class HistoryReader:
         self._kafka = kafka
 
     def frame(self, wanted: HistorySlice, window: TimeWindow, columns: Sequence[str] = ALL) -> DataFrame:
-        """The records of a slice that lie in the window; only the columns that are asked for are made."""
+        """The records of a slice that lie in the window; builds only the requested columns."""
         needed = [name for name in ALL if name in columns or name == "timestamp"]
         parts = []
         if wanted.files:

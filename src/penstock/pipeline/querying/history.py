@@ -51,7 +51,7 @@ class HistorySlice:
 
 
 class History:
-    """A lake, a cluster, or both: topics as they were from the first record that anybody has."""
+    """A lake, a cluster, or both: topics from the first record that lake or cluster still has."""
 
     def __init__(self, lake: Lake | None, brokers: Brokers | None, *, accepts_loss: bool = False) -> None:
         if lake is None and brokers is None:
@@ -67,7 +67,7 @@ class History:
 
     @property
     def names(self) -> list[str]:
-        """Topics that somebody has something of."""
+        """Topics that the archive or the brokers have."""
         archived = {file.topic for file in self._lake.files()} if self._lake is not None else set()
         live = self._brokers.names() if self._brokers is not None else []
         return sorted(archived.union(live))

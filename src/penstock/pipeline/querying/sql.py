@@ -1,7 +1,7 @@
 """Topics as tables of SQL: a query may name any of them, and gets all that there ever was of it.
 
-A table is made when a query turns out to name it: Spark is asked to understand the query, says which table is missing,
-and is asked again.
+We make a table when a query turns out to name it: Spark analyses the query, says which table is missing, and analyses
+the query again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from penstock.pipeline.failure import PipelineError
+from penstock.pipeline.querying.restriction import check
 from penstock.pipeline.workers import raised_by
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 EVERY_TOPIC = "*"
 """The table of all topics together; no topic can be called so."""
 MOST_TABLES = 100
+INTERNAL = "__"
+"""What names of topics that only brokers write begin with."""
 
 _NO_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 _PART = re.compile(r"`((?:[^`]|``)*)`")
@@ -34,7 +37,17 @@ _PART = re.compile(r"`((?:[^`]|``)*)`")
 class Tables:
     """The tables of one session."""
 
-    def __init__(self, spark: SparkSession, history: History, reader: HistoryReader, window: TimeWindow) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        history: History,
+        reader: HistoryReader,
+        window: TimeWindow,
+        *,
+        is_restricted: bool = False,
+    ) -> None:
+        """A restricted one refuses everything but queries of topics, and knows no internal topics."""
+        self._is_restricted = is_restricted
         self._spark = spark
         self._history = history
         self._reader = reader
@@ -44,6 +57,8 @@ class Tables:
         """What a query says; its tables are as of now."""
         made: dict[str, str] = {}
         try:
+            if self._is_restricted:
+                check(self._spark, text)
             while True:
                 try:
                     return self._spark.sql(text)
@@ -61,7 +76,7 @@ class Tables:
     def _make(self, quoted: str, made: dict[str, str]) -> None:
         parts = [part.replace("``", "`") for part in _PART.findall(quoted)]
         name = ".".join(parts)
-        names = self._history.names
+        names = [each for each in self._history.names if self._knows(each)]
         if name != EVERY_TOPIC and name not in names:
             raise PipelineError(f"there is no topic {name}{_hint(name, names)}")
         if len(parts) > 1:
@@ -71,10 +86,14 @@ class Tables:
             raise PipelineError(f"topics {twin} and {name} cannot be in one query: SQL takes their names for the same")
         if len(made) == MOST_TABLES:
             raise PipelineError(f"a query can name {MOST_TABLES} topics; `{EVERY_TOPIC}` is all of them")
-        topics = self._history.originals if name == EVERY_TOPIC else [name]
+        originals = [each for each in self._history.originals if self._knows(each)]
+        topics = originals if name == EVERY_TOPIC else [name]
         frame = self._reader.frame(self._history.slice(topics, self._window), self._window)
         frame.createOrReplaceTempView(f"`{name}`")
         made[name.lower()] = name
+
+    def _knows(self, topic: str) -> bool:
+        return not (self._is_restricted and topic.startswith(INTERNAL))
 
 
 def rows_of(frame: DataFrame, limit: int) -> Iterator[Row]:

@@ -1,7 +1,7 @@
 """Parquet files of a lake as frames: read by Spark itself, or from S3 by its tasks through Arrow.
 
-Spark reads S3 only with Hadoop's connector and Amazon's library, which are no part of PySpark. Where somebody has added
-them Spark reads, and leaves out what a query does not need; else Arrow does, which is there anyway, and reads all.
+Spark reads S3 only with Hadoop's connector and Amazon's library, which are no part of PySpark. Where these were added,
+Spark reads, and skips what a query does not need; otherwise Arrow reads everything, because it is always there.
 
 Rules:
 - What is read is given: files by name, columns by the frame's schema. A file that lacks a column has null there.
@@ -62,7 +62,7 @@ def frame_of(spark: SparkSession, location: LakeLocation, files: Iterable[Stored
 
 
 def _has_connector(spark: SparkSession) -> bool:
-    """Whether somebody has added Hadoop's connector for S3 to this Spark."""
+    """Whether this Spark has Hadoop's connector for S3."""
     from py4j.protocol import Py4JJavaError
 
     context = spark.sparkContext

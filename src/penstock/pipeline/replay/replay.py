@@ -39,7 +39,7 @@ class ReplayOptions:
     replay_id: str | None = None
     keeps_time: bool = False
     group: str | None = None
-    """A group that goes on in the log itself: the live part is replayed too, and it is told where."""
+    """A group that goes on in the log itself: the replay sends the live part too, and sets the group's offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +168,8 @@ def replay_id_of(
     keeps_time: bool = False,
     window: tuple[str | None, str | None] | None = None,
 ) -> str:
-    """The same for the same options, in every process: asked for twice, it is one replay. A window that was given in
-    words ("2h ago") counts as these words, since as times it would be another one every time.
+    """The same name for the same options, in every process: a replay that is started twice is one replay. A window that
+    was given in words ("2h ago") counts as these words, since as times it would be another one every time.
     """
     sets = [selection.partitions, selection.keys, selection.tags, selection.biz_ids]
     times = window or (selection.since_ms, selection.until_ms)

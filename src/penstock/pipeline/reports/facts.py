@@ -1,7 +1,7 @@
 """What reports need to know of each record: sizes and headers instead of contents.
 
 Records are read once for all reports. Header values are looked up as Kafka's clients do: the last of a name counts.
-Text from headers is made valid UTF-8, whatever somebody wrote there.
+Text from headers is made valid UTF-8, whatever the sender wrote there.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 TITLE = "Retries and dead letters"
 NOTE = (
-    "From the topics that groups keep their retries (GROUP.TOPIC-HASH.retry) and dead letters (GROUP.dead) in. An "
-    "error's kind is what stands before the first colon of its text. Resent and purged count dead letters that "
-    "somebody has dealt with. A group whose name no topic can have shows up under the name of its topics."
+    "From the topics in which groups keep their retries (GROUP.TOPIC-HASH.retry) and dead letters (GROUP.dead). An "
+    "error's kind is the text before its first colon. Resent and purged count dead letters that an operator has dealt "
+    "with. A group whose name cannot be a topic's appears under the name of its topics."
 )
 
 _KIND_CHARS = 80

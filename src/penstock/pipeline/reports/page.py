@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from penstock.pipeline.reports.charts import draw
-from penstock.pipeline.reports.results import Result, Section
+from penstock.pipeline.reports.results import Result, Section, figure_json
 from penstock.pipeline.reports.runner import Report
 
 MOST_SHOWN = 200
@@ -64,8 +64,8 @@ def page(report: Report) -> str:
     )
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """The same for the console and for scripts."""
+def as_json(report: Report, most_rows: int | None = None) -> dict[str, Any]:
+    """The same for the console and for scripts; a table that has more than so many rows is cut."""
     return {
         "at": _time(report.at),
         "since": _time(report.window.since),
@@ -76,7 +76,8 @@ def as_json(report: Report) -> dict[str, Any]:
                 "name": each.name,
                 "title": each.title,
                 "note": each.note,
-                "tables": [result.as_json() for result in each.results],
+                "tables": [result.as_json(most_rows) for result in each.results],
+                "figures": [figure_json(figure) for figure in each.figures],
             }
             for each in report.sections
         ],

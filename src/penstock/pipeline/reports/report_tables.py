@@ -11,16 +11,34 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.lake.delta import LakeLocation
-from penstock.pipeline.querying.stored_files import StoredFile
 from penstock.pipeline.reports.results import Result
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
+    from penstock.pipeline.querying.stored_files import StoredFile
+
 FOLDER = "_reports"
 KEPT_DAYS = 90
 SAMPLES = "lag_samples"
+TABLES = (
+    "volume",
+    "latency",
+    "lag_now",
+    "lag_over_time",
+    SAMPLES,
+    "failures",
+    "partitions",
+    "hot_keys",
+    "delays",
+    "delay_spread",
+    "sizes",
+    "size_spread",
+    "reconciliation",
+    "reconciliation_differences",
+)
+"""All that reports make."""
 
 _MOST_FILES = 100
 _VACUUM_HOURS = 168
@@ -53,6 +71,9 @@ def files_of(location: LakeLocation, name: str) -> list[StoredFile]:
     import pyarrow as pa
     from deltalake import DeltaTable
 
+    # It loads PySpark, which who only counts has no use for.
+    from penstock.pipeline.querying.stored_files import StoredFile
+
     uri, options = address(location, name), dict(location.storage) or None
     if not DeltaTable.is_deltatable(uri, options):
         return []
@@ -60,12 +81,26 @@ def files_of(location: LakeLocation, name: str) -> list[StoredFile]:
     return [StoredFile(f"{FOLDER}/{name}/{each['path']}", each["size_bytes"]) for each in actions.to_pylist()]
 
 
+def sizes_of(location: LakeLocation, name: str) -> tuple[int, int, int] | None:
+    """Rows, bytes and files of a table; None if there is no such table."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from deltalake import DeltaTable
+
+    uri, options = address(location, name), dict(location.storage) or None
+    if not DeltaTable.is_deltatable(uri, options):
+        return None
+    actions = pa.table(DeltaTable(uri, storage_options=options).get_add_actions(flatten=True))
+    rows, size = (pc.sum(actions.column(column)).as_py() or 0 for column in ("num_records", "size_bytes"))
+    return rows, size, actions.num_rows
+
+
 def address(location: LakeLocation, name: str) -> str:
     return f"{location.uri.rstrip('/')}/{FOLDER}/{name}"
 
 
 def _tidy(table: DeltaTable, time_column: str) -> None:
-    """Now and then: old rows go, small files become one, and what nobody refers to is deleted."""
+    """Now and then: removes old rows, merges small files, and deletes files that no version refers to."""
     if len(table.file_uris()) <= _MOST_FILES:
         return
     before = datetime.now(UTC) - timedelta(days=KEPT_DAYS)

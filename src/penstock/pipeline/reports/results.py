@@ -43,13 +43,15 @@ class Result:
         found: list[dict[str, Any]] = self.table.to_pylist()
         return found
 
-    def as_json(self) -> dict[str, Any]:
-        rows = [{name: plain(value) for name, value in row.items()} for row in self.rows]
+    def as_json(self, most_rows: int | None = None) -> dict[str, Any]:
+        shown: list[dict[str, Any]] = self.table.slice(0, most_rows).to_pylist()
+        rows = [{name: plain(value) for name, value in row.items()} for row in shown]
         return {
             "name": self.name,
             "title": self.title,
             "columns": self.table.column_names,
-            "is_cut": self.is_cut,
+            "is_cut": self.is_cut or len(rows) < self.table.num_rows,
+            "row_count": self.table.num_rows,
             "rows": rows,
         }
 
@@ -110,6 +112,22 @@ def collected(asked: Asked) -> Result:
     """Computes a table."""
     found = asked.frame.limit(MOST_ROWS + 1).toArrow()
     return Result(asked.name, asked.title, found.slice(0, MOST_ROWS), found.num_rows > MOST_ROWS)
+
+
+def figure_json(figure: Figure) -> dict[str, Any]:
+    """A figure with its kind; times are ISO texts."""
+    told: dict[str, Any] = {"kind": type(figure).__name__.lower(), "title": figure.title, "unit": figure.unit}
+    match figure:
+        case Lines():
+            series = {
+                name: [[plain(moment), value] for moment, value in points] for name, points in figure.series.items()
+            }
+            return told | {"series": series}
+        case Columns():
+            parts = {name: list(values) for name, values in figure.parts.items()}
+            return told | {"steps": list(figure.steps), "parts": parts}
+        case _:
+            return told | {"values": [list(each) for each in figure.values]}
 
 
 def plain(value: Any) -> Any:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.lake.delta import LakeLocation
 
 Tell = Callable[[str, int, int], None]
-"""Is told what is computed now, how much is done, and of how much."""
+"""Called with the report that is being computed, how much is done, and of how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def run(spark: SparkSession, options: ReportOptions, history: History, now: date
 
 
 def chosen_topics(history: History, topics: Sequence[str] | None) -> tuple[str, ...]:
-    """All that are asked for; or all that there are but views, and with them the topics of retries and dead letters."""
+    """The requested topics; by default all but views, with the topics of retries and dead letters."""
     every = history.names
     if topics is None:
         return tuple(history.originals)
@@ -151,7 +151,7 @@ def _if_any(draw: Callable[[Sequence[Result]], list[Figure]]) -> Callable[[Seque
 
 
 def _lag(spark: SparkSession, options: ReportOptions, facts: DataFrame, now: datetime) -> list[Asked]:
-    """Takes a sample, keeps it, and looks at it together with earlier ones; nothing if no broker is asked."""
+    """Takes a sample, keeps it, and looks at it together with earlier ones; nothing without brokers."""
     if options.kafka is None:
         return []
     taken = lag_samples.sample(options.kafka, options.topics, now)

@@ -70,7 +70,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         context = _context()
         query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
         if query is None or batch is None:
-            raise PipelineError(f"this Spark tells its tasks neither {_QUERY} nor {_BATCH}: repeats cannot be told")
+            raise PipelineError(f"this Spark tells its tasks neither {_QUERY} nor {_BATCH}: it cannot detect repeats")
         return _written(self._writing, self._columns, iterator, query, int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

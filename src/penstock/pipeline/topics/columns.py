@@ -61,7 +61,7 @@ def header_lists(all_headers: Iterable[Iterable[tuple[str, bytes | None]] | None
 
 
 def time_of(message: Message) -> tuple[int, int | None]:
-    """Whose time it is (-1 nobody's, 0 the sender's, 1 the broker's) and the time in milliseconds."""
+    """What set the timestamp (-1 none is set, 0 the sender, 1 the broker), and the timestamp in milliseconds."""
     kind, time_ms = message.timestamp()
     return kind - 1, time_ms if kind else None
 
@@ -73,7 +73,7 @@ def _counting(count: int) -> pa.Array:
 
 
 class Columns:
-    """Messages of one partition, in order, as columns: each is made when it is asked for."""
+    """Messages of one partition, in order, as columns: each is made on first access."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages

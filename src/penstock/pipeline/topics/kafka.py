@@ -100,7 +100,7 @@ class Brokers:
         return frozenset(name for name, each in configs.items() if VIEW_OF in each and each[VIEW_OF].value)
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits offsets of a group that nobody is a member of."""
+        """Commits offsets of a group that has no members."""
         from penstock.admin import AdminError
 
         try:

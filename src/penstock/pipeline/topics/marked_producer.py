@@ -3,8 +3,8 @@
 The mark is an offset of a group that has the producer's own name and no members. It rises with every transaction.
 
 Rules:
-- Whoever opens a name fences every other producer of that name, and only then looks at the mark.
-- Nothing is sent outside a transaction. Whatever goes wrong in one, it is aborted, or left to whoever opens next.
+- A producer that opens a name fences every other producer of that name, and only then looks at the mark.
+- Nothing is sent outside a transaction. If anything fails in one, the producer aborts it, or leaves that to the next.
 - The mark is committed for partition 0 of a topic that is written to: a group's offset needs a partition that exists.
 """
 
@@ -19,7 +19,7 @@ from penstock.pipeline.failure import PipelineError
 from penstock.pipeline.topics.kafka import TIMEOUT_S, Brokers, quiet, reason_of
 from penstock.pipeline.topics.row_records import OutgoingRecord
 
-# Records wait in a transaction until it is committed: as long as brokers allow unless they are told otherwise.
+# Records wait in a transaction until it is committed: as long as brokers allow by default.
 _TRANSACTION_MS = 15 * 60 * 1000
 _COMMIT_S = 300.0
 _ABORT_S = 5.0
@@ -65,9 +65,7 @@ class MarkedProducer:
         return mark_of(self._kafka, self._name)
 
     def send(self, rows: Iterable[OutgoingRecord], mark: Callable[[], Mark], topic: str) -> None:
-        """Sends the rows and sets the mark, which is asked for after the last row, or does neither. `topic` is one that
-        is written to.
-        """
+        """Sends the rows and sets the mark, or neither; calls `mark` after the last row. `topic` is one of theirs."""
         from confluent_kafka import KafkaException
 
         try:
@@ -120,7 +118,7 @@ class MarkedProducer:
 
 
 def mark_of(kafka: Mapping[str, str], name: str) -> Mark | None:
-    """The mark that a name has left; whoever is not the name's producer may see it change."""
+    """The mark that a name has left; it may change while the name's producer runs."""
     found = Brokers(kafka).committed_by(name)
     # Transactions may have gone to different topics; the last one counts.
     last = max((each for each in found if each.offset > 0), key=lambda each: each.offset, default=None)
@@ -128,5 +126,5 @@ def mark_of(kafka: Mapping[str, str], name: str) -> Mark | None:
 
 
 def forget(kafka: Mapping[str, str], names: Iterable[str]) -> None:
-    """Removes marks that nobody will look at again; what cannot be removed expires by itself."""
+    """Removes marks that no producer will look at again; what cannot be removed expires by itself."""
     Brokers(kafka).delete_groups(names)

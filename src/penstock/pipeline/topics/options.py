@@ -2,7 +2,7 @@
 
 Rules:
 - Names and meanings are those of Spark's own Kafka source where it has them. Spark hands names over in lower case.
-- Everything is checked here, before a broker is asked for anything; an error names the option.
+- This module checks everything before any request to a broker; an error names the option.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def parse_writing(options: Mapping[str, str], *, streaming: bool) -> WriteOption
 
 
 class _Given:
-    """What somebody set, asked for by its name."""
+    """The options that the caller set, by name."""
 
     def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}

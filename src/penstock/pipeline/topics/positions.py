@@ -107,7 +107,7 @@ def end_offsets(
 def _offsets(
     brokers: Brokers, position: Position, side: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int | None]:
-    """As they were asked for; None where nothing is young enough."""
+    """The requested offsets; None where nothing is young enough."""
     if isinstance(position, Everywhere):
         return dict.fromkeys(partitions, position.offset)
     if isinstance(position, Offsets):

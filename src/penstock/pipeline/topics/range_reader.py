@@ -103,7 +103,7 @@ class _Fetch:
             self._seek(self._wanted.start)
         rows, moved_ms = _FIRST_ROWS, self._clock.monotonic_ms()
         while not self._is_done:
-            # Never more than what is left, so that the client does not wait for what nobody wants.
+            # Never more than what is left, so that the client does not wait for messages behind the range.
             left = max(1, self._wanted.end - self._position)
             taken = self._consumer.consume(min(rows, left), timeout=_POLL_S)
             before = self._position
@@ -137,6 +137,8 @@ class _Fetch:
         """What the client has to say besides messages."""
         from confluent_kafka import KafkaError
 
+        from penstock.sdk.kafka.unused_group import concerns_unused_group
+
         for message in taken:
             error = message.error()
             if error is None:
@@ -147,7 +149,7 @@ class _Fetch:
                 self._lost(" ".join(error.str().split()))
             elif error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
                 self._trouble = " ".join(error.str().split())
-            else:
+            elif not concerns_unused_group(error):
                 raise PipelineError(f"{self._wanted}: {' '.join(error.str().split())}")
 
     def _ended(self, at: int) -> None:

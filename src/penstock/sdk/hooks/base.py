@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_EVENTS = ("sent", "failed", "received", "handled", "retried", "dead_lettered")
+"""What hooks are told, and return nothing."""
+
 
 class Hooks:
     """Observes messages. Subclass it and override the methods that you need.
@@ -95,8 +98,13 @@ class HookChain(Hooks):
     """Several hooks as one; an error in one affects neither the others nor the messages."""
 
     def __init__(self, hooks: Sequence[Hooks] = ()) -> None:
-        self._hooks = tuple(hooks)
+        self._hooks: tuple[Hooks, ...] = ()
         self._kinds = SeenErrors()
+        self._senders: tuple[Hooks, ...] = ()
+        """Those with something to do when a message is sent; the same holds for the others."""
+        self._surrounding: tuple[Hooks, ...] = ()
+        self._informed: dict[str, tuple[Hooks, ...]] = {}
+        self.add(hooks)
 
     @property
     def hooks(self) -> tuple[Hooks, ...]:
@@ -105,9 +113,17 @@ class HookChain(Hooks):
     def add(self, hooks: Sequence[Hooks]) -> None:
         """Hooks that are called behind the others."""
         self._hooks = (*self._hooks, *hooks)
+        self._senders = self._overriding("sending")
+        self._surrounding = self._overriding("handling")
+        self._informed = {name: self._overriding(name) for name in _EVENTS}
+
+    def _overriding(self, name: str) -> tuple[Hooks, ...]:
+        """The hooks that do not leave a method as it is in `Hooks`: this class is in the way of every message."""
+        inherited = getattr(Hooks, name)
+        return tuple(hook for hook in self._hooks if getattr(getattr(hook, name), "__func__", None) is not inherited)
 
     def sending(self, outgoing: Outgoing) -> Outgoing:
-        for hook in self._hooks:
+        for hook in self._senders:
             try:
                 outgoing = hook.sending(outgoing)
             except Exception as error:
@@ -115,35 +131,35 @@ class HookChain(Hooks):
         return outgoing
 
     def sent(self, outgoing: Outgoing, receipt: Receipt, seconds: float) -> None:
-        self._call_all(lambda hook: hook.sent(outgoing, receipt, seconds))
+        self._call_all("sent", lambda hook: hook.sent(outgoing, receipt, seconds))
 
     def failed(self, outgoing: Outgoing, error: SendError, seconds: float) -> None:
-        self._call_all(lambda hook: hook.failed(outgoing, error, seconds))
+        self._call_all("failed", lambda hook: hook.failed(outgoing, error, seconds))
 
     def received(self, message: Message) -> None:
-        self._call_all(lambda hook: hook.received(message))
+        self._call_all("received", lambda hook: hook.received(message))
 
     def handling(self, message: Message) -> AbstractContextManager[None]:
-        return self._around(message) if self._hooks else nullcontext()
+        return self._around(message) if self._surrounding else nullcontext()
 
     def handled(self, message: Message, seconds: float) -> None:
-        self._call_all(lambda hook: hook.handled(message, seconds))
+        self._call_all("handled", lambda hook: hook.handled(message, seconds))
 
     def retried(self, message: Message, error: str, after_ms: int) -> None:
-        self._call_all(lambda hook: hook.retried(message, error, after_ms))
+        self._call_all("retried", lambda hook: hook.retried(message, error, after_ms))
 
     def dead_lettered(self, message: Message, error: str) -> None:
-        self._call_all(lambda hook: hook.dead_lettered(message, error))
+        self._call_all("dead_lettered", lambda hook: hook.dead_lettered(message, error))
 
     @contextmanager
     def _around(self, message: Message) -> Iterator[None]:
         with ExitStack() as stack:
-            for hook in self._hooks:
+            for hook in self._surrounding:
                 stack.enter_context(_isolated(hook, message, self._kinds))
             yield
 
-    def _call_all(self, call: Callable[[Hooks], None]) -> None:
-        for hook in self._hooks:
+    def _call_all(self, event: str, call: Callable[[Hooks], None]) -> None:
+        for hook in self._informed[event]:
             try:
                 call(hook)
             except Exception as error:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from penstock.sdk.kafka.broker_availability import BrokerAvailability
 
+CREATES_NOTHING: Mapping[str, Any] = {"allow.auto.create.topics": False}
+"""For a client that looks up topics by name: where brokers create topics on demand, looking would create them."""
+
 _SERVER = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:,\[\]]+):\d{1,5}", re.ASCII)
 _HIGHEST_PORT = 65_535
 _RECONNECT_MS = 1000

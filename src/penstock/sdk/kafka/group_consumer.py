@@ -68,7 +68,7 @@ def _consumer_settings(options: ValidatedOptions) -> dict[str, Any]:
     return {
         "group.id": options.group,
         # For `from_beginning=False` the member commits the end offsets when it joins, so that messages sent while
-        # nobody is connected are not skipped.
+        # no member is connected are not skipped.
         "auto.offset.reset": "earliest",
         "enable.auto.commit": options.delivery == "at-least-once",
         "enable.auto.offset.store": False,

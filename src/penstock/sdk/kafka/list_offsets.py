@@ -34,6 +34,7 @@ _RETRIABLE = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
+_UNKNOWN = frozenset({KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def list_offsets(
                 errors[tp] = KafkaException(KafkaError(KafkaError._TRANSPORT, "the broker went away"))
             else:
                 found.offsets[tp] = offset
-        errors.update(_explain_leaderless(admin, errors, attempt_timeout_s))
+        errors.update(_explain_unknown(admin, errors, attempt_timeout_s))
         retriable = {tp for tp, error in errors.items() if error.args[0].code() in _RETRIABLE}
         is_over = time.monotonic() > deadline
         found.errors.update((tp, error) for tp, error in errors.items() if is_over or tp not in retriable)
@@ -81,19 +82,21 @@ def list_offsets(
     return found
 
 
-def _explain_leaderless(
+def _explain_unknown(
     admin: AdminClient, errors: Mapping[TopicPartition, KafkaException], timeout_s: float
 ) -> dict[TopicPartition, KafkaException]:
-    """Tell partitions without a leader from those that do not exist: librdkafka has one error (_NOENT) for both."""
-    leaderless = [tp for tp, error in errors.items() if error.args[0].code() == KafkaError._NOENT]
-    counts = {topic: _count_partitions(admin, topic, timeout_s) for topic in {tp.topic for tp in leaderless}}
+    """Tell partitions that do not exist from those that have no leader, for which librdkafka has the same error
+    (_NOENT), and from new ones: a leader that is still making the log does not know the partition.
+    """
+    unknown = [tp for tp, error in errors.items() if error.args[0].code() in _UNKNOWN]
+    counts = {topic: _count_partitions(admin, topic, timeout_s) for topic in {tp.topic for tp in unknown}}
     return {
         tp: KafkaException(
             KafkaError(
                 KafkaError.LEADER_NOT_AVAILABLE if tp.partition < counts[tp.topic] else KafkaError.UNKNOWN_TOPIC_OR_PART
             )
         )
-        for tp in leaderless
+        for tp in unknown
     }
 
 

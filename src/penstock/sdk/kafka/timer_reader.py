@@ -16,8 +16,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from penstock.sdk.errors import TopicError
-from penstock.sdk.kafka.connection import ConnectionSettings
+from penstock.sdk.kafka.connection import CREATES_NOTHING, ConnectionSettings
 from penstock.sdk.kafka.librdkafka import reason_of, received_of
+from penstock.sdk.kafka.unused_group import concerns_unused_group
 from penstock.sdk.ports import Received
 from penstock.sdk.timers import TimerQuery, WaitingMessage
 
@@ -49,28 +50,27 @@ class TimerReader:
         topic: str,
         partition: int | None = None,
         *,
+        partition_count: int | None = None,
         timeout_s: float = _PATIENCE_S,
     ) -> None:
-        """`timeout_s` is the longest wait for a broker that does not answer."""
+        """`partition_count` is that of the topic, if it is known. `timeout_s` is how long a broker may not answer."""
         self._topic = topic
         self._timeout_s = timeout_s
-        self._consumer = Consumer(
-            connection.settings_for(
-                {
-                    "group.id": connection.client_id,
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
-                    "auto.offset.reset": "error",
-                    "fetch.wait.max.ms": 10,
-                    # Read little ahead: most of it would be discarded.
-                    "fetch.message.max.bytes": _READ_BYTES,
-                    "queued.max.messages.kbytes": _READ_BYTES >> 10,
-                }
-            )
-        )
+        settings = {
+            "group.id": connection.client_id,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 10,
+            # Read little ahead: most of it would be discarded.
+            "fetch.message.max.bytes": _READ_BYTES,
+            "queued.max.messages.kbytes": _READ_BYTES >> 10,
+        }
+        self._consumer = Consumer({**connection.settings_for(settings), **CREATES_NOTHING})
         self._unfinished: set[int] = set()
         try:
-            self._partitions = self._chosen(partition)
+            count = self._count() if partition_count is None else partition_count
+            self._partitions = self._chosen(partition, count)
         except TopicError:
             self._consumer.close()
             raise
@@ -116,17 +116,23 @@ class TimerReader:
         messages = self._read(_BY_ID + self._topic, dict.fromkeys(self._partitions, offset))
         return [message for _, message in messages if message.timer_id == timer_id]
 
-    def _chosen(self, partition: int | None) -> list[int]:
+    def _count(self) -> int:
+        """The partitions of the topic."""
+        timeout_s = min(_REQUEST_TIMEOUT_S, self._timeout_s)
         try:
-            # List all topics: a lookup by name creates the topic where brokers create topics on demand.
-            known = self._consumer.list_topics(timeout=min(_REQUEST_TIMEOUT_S, self._timeout_s)).topics.get(self._topic)
+            known = self._consumer.list_topics(self._topic, timeout=timeout_s).topics[self._topic]
         except KafkaException as error:
             raise TopicError(f"could not look up topic {self._topic}: {reason_of(error)}") from None
-        if known is None:
+        if known.error is None:
+            return len(known.partitions)
+        if known.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicError(f"topic {self._topic} does not exist")
+        raise TopicError(f"could not look up topic {self._topic}: {known.error.str()}")
+
+    def _chosen(self, partition: int | None, count: int) -> list[int]:
         if partition is None:
-            return sorted(known.partitions)
-        if partition not in known.partitions:
+            return list(range(count))
+        if not 0 <= partition < count:
             raise TopicError(f"topic {self._topic} has no partition {partition}")
         return [partition]
 
@@ -150,7 +156,9 @@ class TimerReader:
         self._consumer.resume(topic_partitions)
         silent_s = 0.0
         while self._unfinished:
-            batch: list[Any] = self._consumer.consume(_BATCH, timeout=_POLL_S)
+            # To ask for many at once would wait for as many, or for the whole timeout.
+            batch: list[Any] = self._consumer.consume(1, timeout=_POLL_S)
+            batch += self._consumer.consume(_BATCH, timeout=0)
             for message in batch:
                 error = message.error()
                 if error is None:
@@ -159,7 +167,7 @@ class TimerReader:
                         yield received.offset, self._waiting(received)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self._leave(message.partition())
-                else:
+                elif not concerns_unused_group(error):
                     where = f"{self._topic}-{message.partition()}"
                     raise TopicError(f"could not read delayed messages of {where}: {error.str()}")
             silent_s = 0.0 if batch else silent_s + _POLL_S

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.sdk.backend import AS_BACKEND_SAYS, TopicShape
+from penstock.sdk.backend import AS_BACKEND_SAYS, Topics, TopicShape
 from penstock.sdk.errors import InvalidInputError, TopicError
 from penstock.sdk.kafka.connection import ConnectionSettings
 from penstock.sdk.kafka.librdkafka import error_of, reason_of
 
 _REQUEST_TIMEOUT_S = 30.0
+_LOOK_S = 0.05
 
 
-class TopicAdmin:
+class TopicAdmin(Topics):
     """Looks up and creates topics; connects when first used. Thread-safe."""
 
     def __init__(self, connection: ConnectionSettings) -> None:
@@ -40,13 +42,6 @@ class TopicAdmin:
             len(found.partitions), max((len(each.replicas) for each in found.partitions.values()), default=1)
         )
 
-    def partitions(self, topic: str) -> int:
-        """The partition count. Raises `TopicError` if the topic does not exist."""
-        shape = self.shape(topic)
-        if shape is None:
-            raise TopicError(f"topic {topic} does not exist")
-        return shape.partitions
-
     def create(
         self,
         topic: str,
@@ -54,7 +49,20 @@ class TopicAdmin:
         replicas: int = AS_BACKEND_SAYS,
         config: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create a topic; False if it exists, which leaves it unchanged. Raises `TopicError` or `InvalidInputError`."""
+        """Create a topic; False if it exists, which leaves it unchanged. Raises `TopicError` or `InvalidInputError`.
+
+        Returns when the broker that this client asks knows the topic: Kafka's controller answers before the other
+        brokers have heard of it.
+        """
+        is_new = self._created(topic, partitions, replicas, config)
+        until_s = time.monotonic() + _REQUEST_TIMEOUT_S
+        while self.shape(topic) is None:
+            if time.monotonic() > until_s:
+                raise TopicError(f"topic {topic} was created, but brokers do not show it; try again")
+            time.sleep(_LOOK_S)
+        return is_new
+
+    def _created(self, topic: str, partitions: int, replicas: int, config: Mapping[str, str] | None) -> bool:
         wanted = NewTopic(topic, partitions, replicas, config=dict(config or {}))
         asked: dict[str, Any] = self._connected().create_topics([wanted], request_timeout=_REQUEST_TIMEOUT_S)
         try:

@@ -47,7 +47,7 @@ _MAX_NAMED = 10
 
 
 class _Mismatch(Exception):
-    """Data that does not fit. Whoever is around it adds where it is."""
+    """Data that does not fit. The enclosing decoder adds the place."""
 
     def __init__(self, reason: str, *, is_missing: bool = False) -> None:
         super().__init__(reason)

@@ -293,7 +293,7 @@ class MessageDispatcher:
     # Internals.
 
     def _dispose(self, attempt: DeliveryAttempt, result: HandlerResult) -> None:
-        """Carry out the result of a message. The dedup claim comes first, so that nobody repeats finished work."""
+        """Carry out the result of a message. The dedup claim comes first, so that no member repeats finished work."""
         entry = attempt.entry
         result = self._claims.finish(attempt, result)
         disposition = disposition_of(result, failures_of(entry.received.headers), self.options.retries, self.chance)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 _BURST_MS = 100
-"""An unused allowance of up to this long may be used at once: nobody checks the time every millisecond."""
+"""An unused allowance of up to this long may be used at once: the time is not checked every millisecond."""
 
 PAUSE_AFTER_MS = 500
 """How long a full subscription waits for room before it pauses: pausing discards what librdkafka has prefetched."""

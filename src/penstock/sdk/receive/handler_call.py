@@ -49,11 +49,17 @@ class Handler:
         return None if wanted is None else self.codecs.decode(wanted, message.value, message.headers)
 
     def __call__(self, messages: list[Message], payloads: list[Any]) -> Any:
+        return self._call(messages, payloads, None)
+
+    def _call(self, messages: list[Message], payloads: list[Any], context: object) -> Any:
         given = {"message": messages, "payload": payloads}
         positional, named = [], {}
         for parameter in self._signature.parameters:
-            values = given[parameter.takes]
-            value = values if self._is_batch else values[0]
+            if parameter.takes == "context":
+                value = context
+            else:
+                values = given[parameter.takes]
+                value = values if self._is_batch else values[0]
             if parameter.keyword is None:
                 positional.append(value)
             else:
@@ -149,7 +155,7 @@ class HandlerSteps:
         try:
             return self._handler.payload_of(message), None
         except DecodeError as error:
-            # Nobody could decode it in a later attempt either.
+            # A later attempt could not decode it either.
             return None, Rejected(error_text(error).decode(), cause=error)
         except Exception as error:
             return None, Failed(error_text(error).decode(), cause=error)

@@ -1,7 +1,9 @@
 """What a handler takes, read from its annotations when it is registered: messages, decoded payloads, or both. Pure.
 
 A parameter that is annotated with a dataclass or a pydantic model gets the decoded payload. One that is annotated with
-`Message`, or not at all, gets the message. With `batch` both are lists.
+`Message`, or not at all, gets the message. With `batch` both are lists. A handler that works in something, such as a
+transaction of a database, has a parameter for that *context* too: the one that is annotated with its type, else the
+last one.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class HandlerParameter:
     """A parameter that the SDK passes."""
 
-    takes: Literal["message", "payload"]
+    takes: Literal["message", "payload", "context"]
     keyword: str | None = None
     """Its name, if it has to be passed by name."""
 
@@ -44,10 +46,13 @@ class HandlerSignature:
 
 
 MESSAGE_ONLY = HandlerSignature()
+_MESSAGE_AND_CONTEXT = HandlerSignature((HandlerParameter("message"), HandlerParameter("context")))
 
 
-def signature_of(handler: Callable[..., Any], *, is_batch: bool) -> HandlerSignature:
-    """Read the signature of a handler.
+def signature_of(
+    handler: Callable[..., Any], *, is_batch: bool, context: type[object] | None = None
+) -> HandlerSignature:
+    """Read the signature of a handler; `context` is the type of what it works in, if there is such a thing.
 
     Raises:
         InvalidInputError: The SDK cannot call it, or messages cannot be decoded to what it is annotated with.
@@ -56,22 +61,45 @@ def signature_of(handler: Callable[..., Any], *, is_batch: bool) -> HandlerSigna
         signature = _inspected(handler)
     except (TypeError, ValueError):
         # Some functions written in C have no signature.
-        return MESSAGE_ONLY
+        return MESSAGE_ONLY if context is None else _MESSAGE_AND_CONTEXT
     name = f"{getattr(handler, '__qualname__', None) or repr(handler)}{signature}"
     annotations = _Annotations(handler, name, is_batch)
-    passed = _passed(list(signature.parameters.values()), annotations)
+    parameters = list(signature.parameters.values())
+    for_context = None if context is None else _context_parameter(parameters, annotations, context)
+    if context is not None and for_context is None:
+        raise _not_a_handler(name, context)
+    passed = _passed([each for each in parameters if each is not for_context], annotations)
     if passed is None:
-        raise _not_a_handler(name)
-    kinds = [annotations.payload_of(parameter) for parameter in passed]
-    if len(passed) == 2 and sum(kind is None for kind in kinds) != 1:
-        raise _not_a_handler(name)
+        raise _not_a_handler(name, context)
+    payloads = {each.name: annotations.payload_of(each) for each in passed}
+    if len(passed) == 2 and sum(kind is None for kind in payloads.values()) != 1:
+        raise _not_a_handler(name, context)
+    in_order = [each for each in parameters if each is for_context or each in passed]
+
+    def takes(parameter: inspect.Parameter) -> Literal["message", "payload", "context"]:
+        if parameter is for_context:
+            return "context"
+        return "message" if payloads[parameter.name] is None else "payload"
+
     return HandlerSignature(
         tuple(
-            HandlerParameter("message" if kind is None else "payload", keyword)
-            for kind, keyword in zip(kinds, _keywords(signature, passed), strict=True)
+            HandlerParameter(takes(each), keyword)
+            for each, keyword in zip(in_order, _keywords(signature, in_order), strict=True)
         ),
-        next((kind for kind in kinds if kind is not None), None),
+        next((kind for kind in payloads.values() if kind is not None), None),
     )
+
+
+def _context_parameter(
+    parameters: Sequence[inspect.Parameter], annotations: _Annotations, context: type[object]
+) -> inspect.Parameter | None:
+    """The parameter that is annotated with the context; without one, the last of several without annotation."""
+    for each in parameters:
+        if annotations.is_a(each, context):
+            return each
+    required = [each for each in parameters if each.kind not in _VARIABLE and each.default is inspect.Parameter.empty]
+    is_last = len(required) > 1 and required[-1].annotation is inspect.Parameter.empty
+    return required[-1] if is_last else None
 
 
 def _passed(parameters: Sequence[inspect.Parameter], annotations: _Annotations) -> list[inspect.Parameter] | None:
@@ -95,7 +123,12 @@ def _keywords(signature: inspect.Signature, passed: Sequence[inspect.Parameter])
     ]
 
 
-def _not_a_handler(name: str) -> InvalidInputError:
+def _not_a_handler(name: str, context: type[object] | None) -> InvalidInputError:
+    if context is not None:
+        return InvalidInputError(
+            f"{name} cannot be a handler: it must take the message, or what it is decoded to, or both, and a "
+            f"{context.__name__}, such as f(message: penstock.Message, transaction: {context.__name__})"
+        )
     return InvalidInputError(
         f"{name} cannot be a handler: it must take one argument, the message (with batch: the list of messages) or "
         "what it is decoded to; or both, such as f(order: Order, message: penstock.Message)"
@@ -118,7 +151,17 @@ class _Annotations:
         try:
             return _mentions_message(self._resolved(annotation))
         except Exception:
-            return _is_text_of_message(annotation)
+            return _is_text_of(annotation, Message)
+
+    def is_a(self, parameter: inspect.Parameter, kind: type[object]) -> bool:
+        """Whether a parameter is annotated with a class."""
+        annotation = parameter.annotation
+        if annotation is inspect.Parameter.empty:
+            return False
+        try:
+            return self._resolved(annotation) is kind
+        except Exception:
+            return _is_text_of(annotation, kind)
 
     def payload_of(self, parameter: inspect.Parameter) -> PayloadType | None:
         """What to decode to; None if the parameter takes the message. Raises `InvalidInputError`."""
@@ -128,7 +171,7 @@ class _Annotations:
         try:
             annotation = self._resolved(annotation)
         except Exception as error:
-            if _is_text_of_message(annotation):
+            if _is_text_of(annotation, Message):
                 return None
             raise InvalidInputError(
                 f"{self._name} cannot be a handler: the annotation of {parameter.name} cannot be read: "
@@ -184,10 +227,10 @@ def _is_payload(kind: Any) -> bool:
     return True
 
 
-def _is_text_of_message(annotation: Any) -> bool:
-    """Whether an annotation that cannot be evaluated, because only type checkers import it, is that of a message."""
+def _is_text_of(annotation: Any, kind: type[object]) -> bool:
+    """Whether an annotation that cannot be evaluated, because only type checkers import it, is that of a class."""
     text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
-    return isinstance(text, str) and text.rpartition(".")[2].rstrip("]") == Message.__name__
+    return isinstance(text, str) and text.rpartition(".")[2].rstrip("]") == kind.__name__
 
 
 def _inspected(handler: Callable[..., Any]) -> inspect.Signature:

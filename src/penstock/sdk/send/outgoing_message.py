@@ -79,13 +79,19 @@ class SendOptions(TypedDict, total=False):
     otherwise `"json"`."""
 
 
+_WITHOUT_HEADERS = frozenset({"key", "headers", "partition", "timestamp", "codec"})
+"""The options of which no header of ours is made."""
+
+
 def compose(topic: str, value: Value, codecs: Codecs = JSON_ONLY, /, **options: Unpack[SendOptions]) -> Outgoing:
     """Build a message; `codecs` encode a value that is an object. Raises `InvalidInputError`."""
     if not options.keys() <= SendOptions.__annotations__.keys():
         check_known("a message", options, SendOptions.__annotations__)
     check_topic(topic)
     encoded, content_type = _encoded(value, codecs, options.get("codec"))
-    own = (*((name, text.encode()) for name, text in _penstock_headers(options)), *content_type)
+    own = content_type
+    if not options.keys() <= _WITHOUT_HEADERS:
+        own = (*((name, text.encode()) for name, text in _penstock_headers(options)), *content_type)
     application = _headers(options.get("headers"))
     for name, _ in own:
         if any(name == other for other, _ in application):

@@ -24,7 +24,7 @@ from penstock.sdk.send.outgoing_message import HeadersInput, Value, check_topic,
 REPLY_TOPIC = "penstock.replies"
 PARTITIONS = 64
 _CONFIG = {"retention.ms": "600000", "segment.ms": "60000", "cleanup.policy": "delete"}
-"""A reply is useful only while somebody waits for it."""
+"""A reply is useful only while its requester waits for it."""
 MAX_OPEN = 100_000
 """The largest number of requests that wait for a reply."""
 

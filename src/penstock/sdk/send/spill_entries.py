@@ -17,8 +17,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from penstock.checksum import crc32c
 from penstock.sdk.ports import Outgoing
 
 _HEAD = struct.Struct(">II")

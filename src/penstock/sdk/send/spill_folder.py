@@ -7,8 +7,8 @@ sent                        u64 number of the first entry that was not sent, u32
 refused.spill               entries that the cluster refused for good, for people
 ```
 
-Entries are only appended. A partial entry at the end of the last file, left by a crash, was acknowledged to nobody and
-is cut off. Damage elsewhere hides the rest of its file: the folder keeps a copy with the suffix `.damaged` and logs an
+Entries are only appended. A partial entry at the end of the last file, left by a crash, was never acknowledged and is
+cut off. Damage elsewhere hides the rest of its file: the folder keeps a copy with the suffix `.damaged` and logs an
 error. `sent` is written after the cluster has acknowledged: a crash may send the last entries twice, and loses none.
 """
 
@@ -21,8 +21,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from crc32c import crc32c
-
+from penstock.checksum import crc32c
 from penstock.sdk.errors import BufferFullError, SpillError
 from penstock.sdk.ports import Outgoing
 from penstock.sdk.send.spill_entries import SpilledMessage, encoded, entries_in

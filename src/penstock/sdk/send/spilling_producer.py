@@ -109,7 +109,7 @@ class SpillingProducer:
         return self._folder.waiting
 
     def has_room_for(self, outgoing: Outgoing) -> bool:
-        """Nobody waits: what does not fit into memory goes to the folder."""
+        """No sender waits: what does not fit into memory goes to the folder."""
         return True
 
     def send_soon(self, outgoing: Outgoing, room_s: float = 0.0) -> Future[Receipt]:
