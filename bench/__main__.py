@@ -19,7 +19,7 @@ from bench.report.telling import report
 from bench.servers.kafka import DEFAULT_VERSION, KafkaServer
 from bench.servers.nats import NatsServer
 from bench.servers.penstock import PenstockServer
-from bench.servers.process import Server, adopt_orphans
+from bench.servers.process import Server, TlsServer, adopt_orphans
 from bench.servers.rabbitmq import RabbitServer
 from bench.servers.redis import RedisServer
 from bench.session import Session
@@ -81,6 +81,14 @@ def main(
     try:
         running = [_target(text) for text in target or ()]
         session.measure(chosen, [server for name, server in compared.items() if name in names], running)
+        with_tls = plan.encrypted(chosen.name).only(kinds)
+        if with_tls.cases:
+            encrypting = [
+                server.with_tls()
+                for name, server in compared.items()
+                if name in names and isinstance(server, TlsServer)
+            ]
+            session.measure(with_tls, encrypting)
         asked_too = plan.peers(folder).only(kinds)
         for name, server in alone.items():
             if name in names and asked_too.cases:

@@ -6,11 +6,13 @@ from collections.abc import Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench.cases.ceiling import Ceiling
 from bench.cases.commits import Commits
 from bench.cases.footprint import AfterRun, IdleConnections, StartUp
 from bench.cases.latency import Latency
 from bench.cases.overload import Overload
 from bench.cases.rebalance import Rebalance, ShippedRebalance
+from bench.cases.throttled import Throttled
 from bench.cases.throughput import Throughput
 from bench.cases.transactions import Transactions
 from bench.cases.unbatched import Unbatched
@@ -43,12 +45,15 @@ class Plan:
 KINDS = {
     "footprint",
     "throughput",
+    "bare",
     "latency",
     "unbatched",
     "rebalance",
     "commits",
     "transactions",
     "overload",
+    "throttled",
+    "tls",
 }
 
 
@@ -70,6 +75,7 @@ def full(folder: Path) -> Plan:
         ),
         Throughput(size=1024, partitions=1, megabytes=600, rounds=5, variant=", 64 KB batches", load=SMALL_BATCHES),
         Throughput(size=1024, partitions=1, megabytes=600, rounds=3, variant=", lz4 text", load=LZ4, payload="text"),
+        Ceiling(seconds=3, rounds=5, megabytes=1000),
         Latency(seconds=15, rounds=5),
         Unbatched(in_flight=1, seconds=3, rounds=5),
         Unbatched(in_flight=5, seconds=3, rounds=5),
@@ -88,6 +94,7 @@ def full(folder: Path) -> Plan:
         AfterRun(),
         IdleConnections(count=1000, rounds=1),
         Overload(gigabytes=7, rounds=2),
+        Throttled(seconds=15, rounds=3),
     )
     return Plan("full", cases, warm_up_s=75, rehearsals=_rehearsals(seconds=3))
 
@@ -99,6 +106,7 @@ def quick(folder: Path) -> Plan:
         Throughput(size=1024, partitions=1, megabytes=400, rounds=3),
         Throughput(size=1024, partitions=8, megabytes=400, rounds=3),
         Throughput(size=100, partitions=1, megabytes=150, rounds=3),
+        Ceiling(seconds=1, rounds=3, megabytes=400),
         Latency(seconds=5, rounds=3),
         Unbatched(in_flight=1, seconds=1, rounds=3),
         Unbatched(in_flight=5, seconds=1, rounds=3),
@@ -138,11 +146,29 @@ def peers(folder: Path) -> Plan:
     return Plan("peers", cases, warm_up_s=0)
 
 
+def encrypted(length: str) -> Plan:
+    """Clients with TLS. The brokers have a listener more than those of the other plans."""
+    if length == "smoke":
+        smallest = Throughput(size=1024, partitions=2, megabytes=10, rounds=1, has_tls=True, kind="tls")
+        return Plan("smoke", (smallest, Latency(seconds=2, rounds=1, rate=200, has_tls=True, kind="tls")), warm_up_s=0)
+    is_quick = length == "quick"
+    rounds, megabytes, seconds = (3, 400, 5) if is_quick else (5, 1000, 15)
+    cases: tuple[Case, ...] = (
+        *(
+            Throughput(size=1024, partitions=count, megabytes=megabytes, rounds=rounds, has_tls=True, kind="tls")
+            for count in (1, 8)
+        ),
+        Latency(seconds=seconds, rounds=rounds, has_tls=True, kind="tls"),
+    )
+    return Plan(length, cases, warm_up_s=30 if is_quick else 75)
+
+
 def smoke(folder: Path) -> Plan:
     """Every kind of case once, in seconds: does the program work?"""
     cases: tuple[Case, ...] = (
         StartUp(folder=folder, rounds=1),
         Throughput(size=1024, partitions=2, megabytes=10, rounds=1),
+        Ceiling(seconds=0.3, rounds=1, megabytes=20),
         Latency(seconds=2, rounds=1, rate=200),
         Unbatched(in_flight=5, seconds=0.3, rounds=1),
         Rebalance(task="members", members=5, topics=2, partitions=10, rounds=1),
@@ -163,5 +189,6 @@ def smoke(folder: Path) -> Plan:
         AfterRun(),
         IdleConnections(count=20, rounds=1),
         Overload(gigabytes=0.1, rounds=1),
+        Throttled(seconds=2, rounds=1, rate=200),
     )
     return Plan("smoke", cases, warm_up_s=0)

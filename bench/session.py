@@ -31,6 +31,8 @@ class Session:
 
     def measure(self, plan: Plan, servers: Sequence[Server], running: Sequence[Target] = ()) -> None:
         """Start the servers, run the plan over them and those that run already, stop what was started."""
+        if not plan.cases:
+            return
         started: list[Target] = []
         try:
             for server in servers:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.client.dialects import dialect
-from bench.client.driver import NotReady
-from bench.servers.process import Server, ServerProcess
+from bench.client.driver import DriverError, NotReady
+from bench.servers.process import Server, ServerProcess, TlsEndpoint
 
 START_LIMIT_S = 90.0
 
@@ -26,8 +26,17 @@ class Target:
     server: Server | None = None
     process: ServerProcess | None = None
     folder: Path | None = None
+    tls: TlsEndpoint | None = None
     replicas: int = 1
     """Of the topics that are made there."""
+
+    def endpoint(self, *, has_tls: bool) -> tuple[str, str]:
+        """Where a client connects, and whom it trusts there: nobody, where nothing is encrypted."""
+        if not has_tls:
+            return self.address, ""
+        if self.tls is None:
+            raise DriverError("it has no listener with TLS")
+        return self.tls.address, self.tls.ca_file
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -57,6 +66,7 @@ def start(server: Server, folder: Path) -> tuple[Target, float]:
         name=server.name,
         protocol=server.protocol,
         address=launch.address,
+        tls=launch.tls,
         version=server.version,
         server=server,
         process=process,

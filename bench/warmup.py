@@ -22,8 +22,11 @@ def warm_up(target: Target, limit_s: float, tell: Callable[[str], None]) -> int:
     if limit_s <= 0:
         return 0
     deadline = time.monotonic() + limit_s
+    has_tls = target.tls is not None  # what is measured there
     best, steady, rounds = 0.0, 0, 0
-    loads = [Throughput(size=1024, partitions=count, megabytes=MEGABYTES, rounds=1) for count in (1, 8)]
+    loads = [
+        Throughput(size=1024, partitions=count, megabytes=MEGABYTES, rounds=1, has_tls=has_tls) for count in (1, 8)
+    ]
     tiny = Unbatched(in_flight=5, seconds=1, rounds=1)
     key = loads[0].measures()[0].key
     while time.monotonic() < deadline and steady < STEADY_ROUNDS:

@@ -24,11 +24,12 @@ class Latency:
     rate: int = 1000
     size: int = 1024
     partitions: int = 1
+    has_tls: bool = False
     kind: str = "latency"
 
     @property
     def title(self) -> str:
-        return f"end to end, {self.rate:,} msg/s of {self.size} B"
+        return f"end to end, {self.rate:,} msg/s of {self.size} B{', TLS' if self.has_tls else ''}"
 
     def measures(self) -> Sequence[Measure]:
         return latency_measures(self.title, LATENCY_GOAL)
@@ -36,20 +37,27 @@ class Latency:
     def run(self, target: Target) -> Mapping[str, float]:
         settle()
         with fresh_topic(target, 1) as topic:
-            listener = paced_job(target, topic, "listen", self.rate, self.size, self.seconds)
+            listener, pacer = (
+                paced_job(target, topic, task, self.rate, self.size, self.seconds, has_tls=self.has_tls)
+                for task in ("listen", "pace")
+            )
             with RunningJob(replace(listener, skip=self.rate)) as listening:
                 listening.wait_ready()
-                with RunningJob(paced_job(target, topic, "pace", self.rate, self.size, self.seconds)) as pacing:
+                with RunningJob(pacer) as pacing:
                     pacing.wait()
                 return latency_figures(self.title, listening.result())
 
 
-def paced_job(target: Target, topic: str, task: str, rate: int, size: int, seconds: float) -> Job:
+def paced_job(
+    target: Target, topic: str, task: str, rate: int, size: int, seconds: float, *, has_tls: bool = False
+) -> Job:
     """One side of a paced stream; the listener is given time to see the end of it."""
+    address, ca_file = target.endpoint(has_tls=has_tls)
     return Job(
         task=task,
         protocol=target.protocol,
-        address=target.address,
+        address=address,
+        ca_file=ca_file,
         topic=topic,
         size=size,
         rate=rate,

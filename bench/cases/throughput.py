@@ -29,12 +29,13 @@ class Throughput:
     has_goals: bool = True
     reads: int = 1
     """How many times the topic is read: one that is small is read in no time."""
+    has_tls: bool = False
     kind: str = "throughput"
 
     @property
     def title(self) -> str:
         parts = "1 partition" if self.partitions == 1 else f"{self.partitions} partitions"
-        return f"{_NAMES.get(self.size, f'{self.size} B')}, {parts}{self.variant}"
+        return f"{_NAMES.get(self.size, f'{self.size} B')}, {parts}{', TLS' if self.has_tls else ''}{self.variant}"
 
     def measures(self) -> Sequence[Measure]:
         found: list[Measure] = []
@@ -49,13 +50,15 @@ class Throughput:
         return found
 
     def run(self, target: Target) -> Mapping[str, float]:
+        address, ca_file = target.endpoint(has_tls=self.has_tls)
         settle()
         count = self.megabytes * 1_000_000 // self.size
         with fresh_topic(target, self.partitions) as topic:
             job = Job(
                 task="produce",
                 protocol=target.protocol,
-                address=target.address,
+                address=address,
+                ca_file=ca_file,
                 topic=topic,
                 partitions=self.partitions,
                 size=self.size,

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from bench.client import alone, commits, consumers, members, pulse, stream, transactions
+from bench.client import alone, ceiling, commits, consumers, greedy, members, pulse, stream, transactions
 from bench.client.driver import DriverError, Load
 from bench.client.job import Job
 
@@ -16,10 +16,14 @@ TASKS = {
     "produce": stream.produce,
     "single": stream.single,
     "alone": alone.alone,
+    "bare_store": ceiling.store,
+    "bare_produce": ceiling.produce,
+    "bare_fetch": ceiling.fetch,
     "consume": stream.consume,
     "pace": stream.pace,
     "listen": stream.listen,
     "pulse": pulse.pulse,
+    "greedy": greedy.greedy,
     "members": members.rebalance,
     "consumers": consumers.rebalance,
     "commit": commits.one_by_one,

@@ -9,10 +9,10 @@ from bench.client.nats import NatsDialect
 from bench.client.redis import RedisDialect
 
 
-def dialect(name: str) -> Dialect:
-    """The protocol called `name`."""
+def dialect(name: str, ca_file: str = "") -> Dialect:
+    """The protocol called `name`, through TLS if there is somebody to trust; Kafka's alone can be had so."""
     known: dict[str, Dialect] = {
-        "kafka": KafkaDialect(),
+        "kafka": KafkaDialect(ca_file),
         "amqp": AmqpDialect(),
         "nats": NatsDialect(),
         "redis": RedisDialect(),

@@ -25,6 +25,8 @@ class Job:
     task: str
     protocol: str
     address: str
+    ca_file: str = ""
+    """Whom to trust, where the address speaks TLS."""
     topic: str = ""
     partitions: int = 1
     size: int = 1024

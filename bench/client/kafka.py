@@ -119,8 +119,8 @@ class KafkaPublisher:
 class KafkaSubscriber:
     """Reads all partitions of one topic without a group, so that only fetching is measured."""
 
-    def __init__(self, address: str, topic: str, partitions: int) -> None:
-        self._handle = Handle(CONSUMER, {"bootstrap.servers": address, **COMMON, **_CONSUMER})
+    def __init__(self, address: str, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
+        self._handle = Handle(CONSUMER, {"bootstrap.servers": address, **COMMON, **_CONSUMER, **settings})
         self._name = topic
         self._partitions = partitions
         self._topic = self._handle.topic(topic)
@@ -184,6 +184,9 @@ class KafkaSubscriber:
 class KafkaDialect:
     """The Kafka protocol."""
 
+    def __init__(self, ca_file: str = "") -> None:
+        self._security = {"security.protocol": "ssl", "ssl.ca.location": ca_file} if ca_file else {}
+
     @property
     def client(self) -> str:
         return f"librdkafka {librdkafka.version()}"
@@ -195,10 +198,10 @@ class KafkaDialect:
         topics.delete_topics(address, [topic])
 
     def publisher(self, address: str, topic: str, partitions: int, load: Load) -> Publisher:
-        return KafkaPublisher(address, topic, partitions, producer_settings(load))
+        return KafkaPublisher(address, topic, partitions, producer_settings(load) | self._security)
 
     def subscriber(self, address: str, topic: str, partitions: int, size: int) -> Subscriber:
-        return KafkaSubscriber(address, topic, partitions)
+        return KafkaSubscriber(address, topic, partitions, self._security)
 
     def probe(self, address: str) -> None:
         wire.metadata_and_produce(endpoint(address), "bench-ready")

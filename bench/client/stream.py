@@ -27,7 +27,7 @@ def single(job: Job) -> dict[str, float]:
 
 
 def _send(job: Job, count: int, slice_size: int, flush_s: float) -> dict[str, float]:
-    publisher = dialect(job.protocol).publisher(job.address, job.topic, job.partitions, job.load)
+    publisher = dialect(job.protocol, job.ca_file).publisher(job.address, job.topic, job.partitions, job.load)
     publisher.prepare(pool(job.payload), job.size)
     publisher.connect()
     window = Window(job.server_pids)
@@ -45,7 +45,7 @@ def _send(job: Job, count: int, slice_size: int, flush_s: float) -> dict[str, fl
 
 def consume(job: Job) -> dict[str, float]:
     """Read the topic from its beginning."""
-    subscriber = dialect(job.protocol).subscriber(job.address, job.topic, job.partitions, job.size)
+    subscriber = dialect(job.protocol, job.ca_file).subscriber(job.address, job.topic, job.partitions, job.size)
     subscriber.connect()
     window = Window(job.server_pids)
     subscriber.count(job.count, job.limit_s)
@@ -56,7 +56,7 @@ def consume(job: Job) -> dict[str, float]:
 
 def pace(job: Job) -> dict[str, float]:
     """Send `rate` stamped messages a second until the time limit or until standard input closes."""
-    publisher = dialect(job.protocol).publisher(job.address, job.topic, 1, job.load)
+    publisher = dialect(job.protocol, job.ca_file).publisher(job.address, job.topic, 1, job.load)
     publisher.connect()
     filler = pool(job.payload)[: job.size - STAMP.size]
     window = Window(job.server_pids)
@@ -80,7 +80,7 @@ def pace(job: Job) -> dict[str, float]:
 
 def listen(job: Job) -> dict[str, float]:
     """Time stamped messages from sending to receipt; the first `skip` are not counted."""
-    subscriber = dialect(job.protocol).subscriber(job.address, job.topic, 1, job.size)
+    subscriber = dialect(job.protocol, job.ca_file).subscriber(job.address, job.topic, 1, job.size)
     subscriber.connect()
     print(READY, flush=True)
     delays: list[int] = []

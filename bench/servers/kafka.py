@@ -13,8 +13,9 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
+from bench.servers.certificates import HOST, make_certificate
 from bench.servers.jars import fetch_jars
-from bench.servers.process import Launch, ServerError, free_ports
+from bench.servers.process import Launch, ServerError, TlsEndpoint, free_ports
 
 DEFAULT_VERSION = "4.3.1"
 # What kafka-server-start.sh and kafka-run-class.sh pass when nothing is set.
@@ -54,6 +55,13 @@ log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 log.segment.delete.delay.ms=1000
 """
+_TLS = """listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller},SSL://{encrypted}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller},SSL://{encrypted}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
+ssl.keystore.type=PEM
+ssl.keystore.location={keystore}
+"""
+"""Later lines win over earlier ones."""
 _NO_GROUP_DELAYS = """group.initial.rebalance.delay.ms=0
 group.consumer.assignment.interval.ms=0
 """
@@ -83,11 +91,14 @@ class KafkaServer:
     name = "Apache Kafka"
     protocol = "kafka"
 
-    def __init__(self, cache: Path, version: str = DEFAULT_VERSION, *, group_delays: bool = False) -> None:
+    def __init__(
+        self, cache: Path, version: str = DEFAULT_VERSION, *, group_delays: bool = False, has_tls: bool = False
+    ) -> None:
         self.version = version
         self._number = version
         self._root = cache
         self._group_delays = group_delays
+        self._has_tls = has_tls
         self._cache = cache / f"kafka-{version}"
 
     def obtain(self) -> None:
@@ -97,10 +108,13 @@ class KafkaServer:
     def with_group_delays(self) -> KafkaServer:
         return KafkaServer(self._root, self._number, group_delays=True)
 
+    def with_tls(self) -> KafkaServer:
+        return KafkaServer(self._root, self._number, group_delays=self._group_delays, has_tls=True)
+
     def prepare(self, folder: Path) -> Launch:
         """Write the configuration and format the storage; not part of the start-up time."""
         folder.mkdir(parents=True)
-        broker, controller = free_ports(2)
+        broker, controller, encrypted = free_ports(3)
         text = properties(
             node=1,
             broker=broker,
@@ -108,10 +122,17 @@ class KafkaServer:
             quorum=f"127.0.0.1:{controller}",
             data=folder / "data",
         )
+        tls = None
+        if self._has_tls:
+            certificate = make_certificate(folder)
+            tls = TlsEndpoint(address=f"{HOST}:{encrypted}", ca_file=str(certificate.file))
+            text += _TLS.format(
+                broker=broker, controller=controller, encrypted=tls.address, keystore=certificate.both_file
+            )
         file = folder / "server.properties"
         file.write_text(text if self._group_delays else text + _NO_GROUP_DELAYS)
         self.format(file, new_id(), "--standalone")
-        return Launch(address=f"127.0.0.1:{broker}", command=self.command(file), folder=folder)
+        return Launch(address=f"127.0.0.1:{broker}", tls=tls, command=self.command(file), folder=folder)
 
     def prepare_to_crash(self, folder: Path, note_ms: int) -> Launch:
         return self.prepare(folder)

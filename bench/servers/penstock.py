@@ -9,7 +9,8 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.servers.process import Launch, ServerError, free_ports
+from bench.servers.certificates import HOST, make_certificate
+from bench.servers.process import Launch, ServerError, TlsEndpoint, free_ports
 
 NOTE_LIMIT_S = 120.0
 
@@ -20,8 +21,9 @@ class PenstockServer:
     name = "Penstock"
     protocol = "kafka"
 
-    def __init__(self, *, group_delays: bool = False) -> None:
+    def __init__(self, *, group_delays: bool = False, has_tls: bool = False) -> None:
         self._group_delays = group_delays
+        self._has_tls = has_tls
         self.version = version("penstock")
         self.executable = Path(sys.executable).parent / "penstock"
 
@@ -31,6 +33,9 @@ class PenstockServer:
 
     def with_group_delays(self) -> PenstockServer:
         return PenstockServer(group_delays=True)
+
+    def with_tls(self) -> PenstockServer:
+        return PenstockServer(group_delays=self._group_delays, has_tls=True)
 
     def prepare_to_crash(self, folder: Path, note_ms: int) -> Launch:
         launch = self.prepare(folder)
@@ -50,10 +55,18 @@ class PenstockServer:
 
     def prepare(self, folder: Path) -> Launch:
         folder.mkdir(parents=True)
-        broker, http = free_ports(2)
-        address = f"127.0.0.1:{broker}"
+        broker, http, encrypted = free_ports(3)
+        address = listen = f"127.0.0.1:{broker}"
+        settings: list[str] = []
+        tls = None
+        if self._has_tls:
+            certificate = make_certificate(folder)
+            tls = TlsEndpoint(address=f"{HOST}:{encrypted}", ca_file=str(certificate.file))
+            listen = f"PLAINTEXT://{address},SSL://{tls.address}"
+            settings += ["--set", f"security.certificate_file={certificate.file}"]
+            settings += ["--set", f"security.key_file={certificate.key_file}"]
         command = [str(self.executable), "serve", "--data", str(folder / "data")]
-        command += ["--listen", address, "--http", f"127.0.0.1:{http}"]
+        command += ["--listen", listen, "--http", f"127.0.0.1:{http}", *settings]
         if not self._group_delays:
             command += ["--set", "groups.initial_rebalance_delay_ms=0"]
-        return Launch(address=address, command=tuple(command), folder=folder)
+        return Launch(address=address, tls=tls, command=tuple(command), folder=folder)

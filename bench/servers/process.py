@@ -31,10 +31,20 @@ class ServerError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsEndpoint:
+    """Where a server speaks TLS, and whom its clients have to trust."""
+
+    address: str
+    ca_file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """A server ready to be started, on storage of its own."""
 
     address: str
+    tls: TlsEndpoint | None = None
+    """A second listener."""
     command: tuple[str, ...]
     folder: Path
     env: Mapping[str, str] = field(default_factory=dict)
@@ -69,6 +79,15 @@ class GroupServer(Server, Protocol):
 
     def with_group_delays(self) -> Server:
         """The same broker, waiting for further members as it is shipped to do."""
+        ...
+
+
+@runtime_checkable
+class TlsServer(Server, Protocol):
+    """A broker that can encrypt."""
+
+    def with_tls(self) -> Server:
+        """The same broker with a second listener, for clients with TLS."""
         ...
 
 

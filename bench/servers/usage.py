@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 import psutil
+
+_PROCESS_CLOCK = 2
 
 
 def members(pid: int) -> list[psutil.Process]:
@@ -20,11 +23,16 @@ def cpu_s(*pids: int) -> float:
     """User plus system seconds so far."""
     total = 0.0
     for member in (member for pid in pids for member in members(pid)):
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess, OSError):
             times = member.cpu_times()
             # A child that ended meanwhile is in its parent's children times.
-            total += times.user + times.system + times.children_user + times.children_system
+            total += _clock_s(member.pid) + times.children_user + times.children_system
     return total
+
+
+def _clock_s(pid: int) -> float:
+    """To the nanosecond, where /proc counts ticks of 10 ms. The number of the clock is made as in glibc."""
+    return time.clock_gettime((~pid << 3) | _PROCESS_CLOCK)
 
 
 def rss_mb(*pids: int) -> float:
