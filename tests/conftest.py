@@ -18,6 +18,7 @@ from xdist.remote import Producer
 from support.broker_process import BrokerProcess
 from support.durations import Recorder, recorded
 from support.leftovers import MARK, marked
+from support.programs import forking
 from support.replicated import MariaDbPair, Pair, PostgresPair
 from support.stores import DATABASES, SERVERS, DatabaseServer, MariaDbProcess, NewDatabase, PostgresProcess
 from support.waiting import until
@@ -80,7 +81,8 @@ def no_leftovers() -> Iterator[None]:
     """Every process that tests start has ended when the last of them is over; set up first, and so asked last."""
     mark = uuid.uuid4().hex
     os.environ[MARK] = mark
-    yield
+    with forking():
+        yield
     try:
         until(lambda: not marked(mark), "every process that a test has started has ended")
     except AssertionError as error:
@@ -196,6 +198,15 @@ def own_server(server_to_break: DatabaseServer) -> Iterator[DatabaseServer]:
     yield server_to_break
     server_to_break.kill()
     server_to_break.start()
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Whatever starts Spark in this file, it is quick to start."""
+    from support.class_archive import quick_spark
+
+    with quick_spark(tmp_path_factory.mktemp("java")):
+        yield
 
 
 @pytest.fixture(scope="module")

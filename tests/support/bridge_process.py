@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.programs import PENSTOCK, dying_with_us, environment
+from support.programs import PENSTOCK, Process, start
 from support.waiting import until
 
 _STOP_S = 40
@@ -29,7 +28,7 @@ class BridgeProcess:
         if database is not None:
             (folder / "databases").write_text(database)
             self._arguments += ["--database-file", str(folder / "databases")]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._said_before = 0
 
     @property
@@ -49,13 +48,8 @@ class BridgeProcess:
         assert not self.is_alive
         self._said_before = len(self.output)
         with self._output.open("ab") as output, self._errors.open("ab") as errors:
-            self._process = subprocess.Popen(
-                dying_with_us([PENSTOCK, "delay-bridge", *self._arguments]),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                env=environment(),
-                start_new_session=True,
+            self._process = start(
+                [PENSTOCK, "delay-bridge", *self._arguments], stdout=output, stderr=errors, new_session=True
             )
         return self
 

@@ -15,7 +15,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.ports import free_ports
-from support.programs import PENSTOCK, dying_with_us, environment
+from support.programs import PENSTOCK, Process, start
 from support.waiting import until
 
 _STOP_S = 30
@@ -45,11 +45,13 @@ class BrokerProcess:
         self.env: Mapping[str, str] = env or {}
         """What its environment has beside ours."""
         self._program = program
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._said_before = 0
         self.kafka, self.http = (f"127.0.0.1:{port}" for port in free_ports(2))
         self.inter_broker: str | None = None
         """HOST:PORT of its inter-broker listener, if it is told one."""
+        self.listen: str | None = None
+        """What it is told to listen on at its next start, if that is more than one address. The first is `kafka`."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -94,22 +96,15 @@ class BrokerProcess:
         """Starts without waiting; it ends with the thread that has called this."""
         assert not self.is_alive
         self._said_before = len(self.output)
-        listen = self.kafka
+        listen = self.listen or self.kafka
         if self.inter_broker is not None:
             listen = f"PLAINTEXT://{self.kafka},INTER_BROKER://{self.inter_broker}"
         command = [self._program, "serve", "--data", str(self.data), "--listen", listen, "--http", self.http]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         with self._output.open("ab") as output, self._errors.open("ab") as errors:
-            self._process = subprocess.Popen(
-                dying_with_us([*command, *self._options]),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                env=environment(self.env),
-                # A Ctrl-C in the terminal is for the test run, which then stops the broker.
-                start_new_session=True,
-            )
+            # A Ctrl-C in the terminal is for the test run, which then stops the broker: it has a session of its own.
+            self._process = start([*command, *self._options], self.env, stdout=output, stderr=errors, new_session=True)
 
     def wait_until_ready(self) -> BrokerProcess:
         said_before = self._said_before
@@ -167,16 +162,18 @@ class BrokerProcess:
     def get_json(self, path: str) -> Any:
         return json.loads(self.get(path))
 
-    def metrics(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-        """Every value of /metrics by name and sorted labels."""
+    def metrics(self, prefix: str = "") -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        """The values of /metrics whose names begin like this, by name and sorted labels."""
+        # To parse a thousand of them takes longer than all else that a test does to look at one.
+        text = "".join(line for line in self.get("/metrics").splitlines(keepends=True) if line.startswith(prefix))
         return {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(self.get("/metrics"))
+            for family in text_string_to_metric_families(text)
             for sample in family.samples
         }
 
     def metric(self, name: str, **labels: str) -> float:
-        return self.metrics()[name, tuple(sorted(labels.items()))]
+        return self.metrics(name)[name, tuple(sorted(labels.items()))]
 
     @property
     def resident_bytes(self) -> int:

@@ -13,9 +13,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
+import pytest
 
 from support.programs import environment, required_program
 
@@ -23,6 +26,16 @@ _FOLDER = Path(__file__).parents[2] / ".cache"
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 """Compiling what runs once costs more than it saves. What a JVM logs would stand among what a command prints."""
 _MAKING_S = 300
+_JAVA = r"""#!/bin/sh
+case " $* " in
+    *.launcher.Main\ *) ;;
+    *.SparkSubmit\ * | *.CoarseGrainedExecutorBackend\ *) unset SPARK_HOME;;
+esac
+exec "{java}" {options} "$@"
+"""
+"""Spark that knows its home puts a zip of its own before the path of its Python processes: each would compile what it
+imports from there, which takes five times as long as the import. Without it they import what is installed.
+"""
 _USE_SPARK = """
 import sys
 from pathlib import Path
@@ -38,6 +51,18 @@ gateway.shutdown()
 gateway.proc.stdin.close()
 gateway.proc.wait()
 """
+
+
+@contextmanager
+def quick_spark(folder: Path) -> Iterator[None]:
+    """Until the end, every Spark that is started here is quick to start, also one that takes no options."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(_JAVA.format(java=required_program("java"), options=quick_jvm()))
+    java.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", str(folder))
+        yield
 
 
 @functools.cache

@@ -21,9 +21,12 @@ from penstock.protocol.messages.alter_partition_reassignments import (
 )
 from penstock.protocol.messages.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
 from penstock.protocol.messages.metadata import MetadataRequest
+from support import pausing
+from support.access import Access
 from support.broker_process import BrokerProcess
 from support.links import Gate, Links
 from support.ports import free_ports
+from support.sasl import connect
 from support.waiting import PATIENCE_S, until
 from support.wire import Wire
 
@@ -66,12 +69,15 @@ class Cluster:
         settings: Mapping[str, object] | None = None,
         racks: Sequence[str] = (),
         gates: bool = False,
+        access: Access | None = None,
         env: Callable[[int], Mapping[str, str]] = lambda number: {},
     ) -> None:
         """`coordinator` is HOST:PORT,HOST:PORT/PATH of the tree; `env` is what a broker has in its environment. Brokers
-        without a coordinator meet in the database that their environment names.
+        without a coordinator meet in the database that their environment names. `access` is who asks brokers that want
+        to know.
         """
         assert coordinator is not None or not gates
+        self.access = access
         self._links = Links() if gates else None
         self._to_broker: dict[int, Gate] = {}
         """To its inter-broker listener."""
@@ -101,10 +107,11 @@ class Cluster:
     @property
     def kafka(self) -> str:
         """Where clients begin: the addresses of all."""
-        return ",".join(
+        servers = ",".join(
             self._for_clients[number].address if self._links else broker.kafka
             for number, broker in self.brokers.items()
         )
+        return servers if self.access is None else self.access.at(servers)
 
     @property
     def logs(self) -> str:
@@ -174,11 +181,11 @@ class Cluster:
         return number
 
     def pause(self, number: int) -> None:
-        self.brokers[number].signal(signal.SIGSTOP)
+        pausing.pause(self.brokers[number].pid)
         self._paused.add(number)
 
     def resume(self, number: int) -> None:
-        self.brokers[number].signal(signal.SIGCONT)
+        pausing.resume(self.brokers[number].pid)
         self._paused.discard(number)
 
     def heal(self) -> None:
@@ -220,6 +227,10 @@ class Cluster:
         gates = [*self._to_broker.values(), *self._for_clients.values(), *chain.from_iterable(self._to_tree.values())]
         for gate in gates:
             gate.open()
+
+    def wire(self, number: int, patience_s: float = PATIENCE_S) -> Wire:
+        """A connection to one broker, that has logged in if brokers want that."""
+        return connect(self.access, self.brokers[number].address, patience_s)
 
     def alive(self) -> list[int]:
         """Those that can answer."""
@@ -269,7 +280,7 @@ class Cluster:
                 ),
             ),
         )
-        with Wire(self.brokers[self.controller()].address, _ANSWER_S) as wire:
+        with self.wire(self.controller(), _ANSWER_S) as wire:
             wire.ask(apis.ALTER_PARTITION_REASSIGNMENTS, 0, request)
 
     def coordinator_of_group(self, name: str) -> int:
@@ -289,6 +300,16 @@ class Cluster:
             return False
 
         until(is_so, f"{topic}-{partition} is in sync on {numbers}", 2 * PATIENCE_S)
+
+    def wait_until_known(self, topic: str) -> None:
+        """Every broker that runs knows the topic: the one that was asked for it is the first."""
+
+        def is_so() -> bool:
+            with contextlib.suppress(OSError, EOFError):
+                return all(any(name == topic for name, _ in self._view(number).places) for number in self.alive())
+            return False
+
+        until(is_so, f"every broker knows {topic}")
 
     def wait_until_whole(self, patience_s: float = 2 * PATIENCE_S) -> None:
         """Every broker says the same: all are there, and every replica of everything is in sync."""
@@ -321,7 +342,7 @@ class Cluster:
 
         def found() -> int | None:
             for number in self.alive():
-                with contextlib.suppress(OSError, EOFError), Wire(self.brokers[number].address, _ANSWER_S) as wire:
+                with contextlib.suppress(OSError, EOFError), self.wire(number, _ANSWER_S) as wire:
                     (answer,) = wire.ask(apis.FIND_COORDINATOR, 4, asked)["coordinators"]
                     if answer["error_code"] == 0 and answer["node_id"] in self.alive():
                         node: int = answer["node_id"]
@@ -333,7 +354,7 @@ class Cluster:
         return coordinator
 
     def _view(self, number: int) -> View:
-        with Wire(self.brokers[number].address, _ANSWER_S) as wire:
+        with self.wire(number, _ANSWER_S) as wire:
             answer = wire.ask(apis.METADATA, 12, MetadataRequest(topics=None, allow_auto_topic_creation=False))
         places = {
             (topic["name"], found["partition_index"]): _place(found)

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from penstock.config.group import RESET_MARK
-from support import group_member
+from support import access, group_member
 from support.history import Assigned, Committing, Consumed, Event, History, faults
 from support.messages import place_of
 from support.programs import dying_with_us, environment
@@ -85,7 +85,7 @@ class Crew:
 
     def _admin(self) -> AdminClient:
         """A new one each time: after a restart of the broker librdkafka may wait for its old coordinator in vain."""
-        return AdminClient({"bootstrap.servers": self.broker.kafka, "log_level": 0})
+        return AdminClient({**access.librdkafka(self.broker.kafka), "log_level": 0})
 
     def start(self, name: str, client: str = "confluent", **options: object) -> None:
         """Starts a member; `options` as of `support/group_member.py`."""
@@ -124,7 +124,14 @@ class Crew:
         self._producing.join()
         self._producing = None
         try:
-            until(lambda: not self.history().missing, "all messages are seen", patience_s)
+            missing = -1
+
+            def is_seen() -> bool:
+                nonlocal missing
+                missing = len(self.history().missing)
+                return not missing
+
+            until(is_seen, "all messages are seen", patience_s, progress=lambda: missing)
         except AssertionError as error:
             raise AssertionError("\n".join([str(error), *faults(self.history())[:20]])) from None
         for name, process in self._processes.items():
@@ -268,7 +275,7 @@ class Crew:
     def _produce(self, per_second: int) -> None:
         producer = Producer(
             {
-                "bootstrap.servers": self.broker.kafka,
+                **access.librdkafka(self.broker.kafka),
                 "enable.idempotence": True,
                 "linger.ms": 5,
                 "reconnect.backoff.max.ms": 500,

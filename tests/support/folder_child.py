@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.brokerless.files.store import FileStore
-from penstock.brokerless.store import Batch, GroupOffsets, Member, Sequenced
+from penstock.brokerless.store import GroupMember, GroupOffsets, SendBatch, Sequenced
 from penstock.ids import TopicPartition
 from penstock.sdk.headers import DELAY
 from penstock.sdk.ports import Outgoing
@@ -73,11 +73,11 @@ def kill_at(number: int) -> None:
 
 def transact(store: FileStore) -> None:
     """Messages for two partitions, a delayed one and an offset, in one transaction."""
-    store.heartbeat(GROUP, Member("child", frozenset({TOPIC})), 60_000)
+    store.heartbeat(GROUP, GroupMember("child", frozenset({TOPIC})), 60_000)
     epoch = store.claim(GROUP, "child", [FIRST])[FIRST].epoch
     batches = [
-        Batch(FIRST, [Outgoing(TOPIC, b"t1"), Outgoing(TOPIC, b"late", None, ((DELAY, b"1h"),))], Sequenced(1, 0)),
-        Batch(SECOND, [Outgoing(TOPIC, b"t2")], Sequenced(1, 0)),
+        SendBatch(FIRST, [Outgoing(TOPIC, b"t1"), Outgoing(TOPIC, b"late", None, ((DELAY, b"1h"),))], Sequenced(1, 0)),
+        SendBatch(SECOND, [Outgoing(TOPIC, b"t2")], Sequenced(1, 0)),
     ]
     store.commit_transaction(batches, GroupOffsets(GROUP, "child", {FIRST: 1}, {FIRST: epoch}), None)
 
@@ -90,7 +90,7 @@ def deliver(store: FileStore) -> None:
 
 def append(store: FileStore) -> None:
     for number in range(3):
-        store.append(Batch(FIRST, [Outgoing(TOPIC, f"a{number}".encode())], Sequenced(1, number)))
+        store.append(SendBatch(FIRST, [Outgoing(TOPIC, f"a{number}".encode())], Sequenced(1, number)))
 
 
 def write_on(store: FileStore, name: str) -> None:
@@ -99,7 +99,7 @@ def write_on(store: FileStore, name: str) -> None:
     while True:
         delay = ((DELAY, b"1ms"),) if number % 5 == 4 else ()
         value = f"{name}-{number}".encode()
-        store.append(Batch(FIRST, [Outgoing(TOPIC, value, None, delay)], Sequenced(abs(hash(name)) >> 2, number)))
+        store.append(SendBatch(FIRST, [Outgoing(TOPIC, value, None, delay)], Sequenced(abs(hash(name)) >> 2, number)))
         print(number, flush=True)
         number += 1
 

@@ -38,11 +38,11 @@ PARTITIONS = 3
 class Leader:
     """A broker that leads three partitions, and one follower's side of the talk with it."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, engine: MemoryEngine | None = None) -> None:
         self.clock = ManualClock(NOW_MS)
         self.lease_until_ms = float("inf")
         lease = LeaderLease(self.clock, lambda: self.lease_until_ms, FOLLOWED_WITHIN_MS)
-        engine = MemoryEngine(LogSettings(), Limits(), self.clock)
+        engine = engine or MemoryEngine(LogSettings(), Limits(), self.clock)
         rules = LagRules(max_ms=LAG_MS, max_messages=0)
         self.replicas = Replicas(ME, {"segmented": engine}, lambda topic, image: settings(), lease, rules)
         partitions = tuple(PartitionImage(index, ME, 0, (ME, OTHER), (ME, OTHER)) for index in range(PARTITIONS))

@@ -6,25 +6,30 @@ same promises as a table; a test compares the two.
 
 from __future__ import annotations
 
+import asyncio
 import os
-import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Protocol, Unpack
 
 import pytest
 
 import penstock
-from penstock.brokerless.opening import OpenOptions
+from penstock.brokerless.clients import OpenOptions
+from penstock.config.database_address import DatabaseAddress
+from penstock.sql.database import Database
+from support import pausing
 from support.ports import free_ports
-from support.stores import RedisProcess
+from support.stores import DATABASES, NewDatabase, RedisProcess
+from support.waiting import until
 
-FORMS = ("memory", "file", "tcp", "redis", "broker")
-"""As the table in `docs/forms.md` has them, in this order."""
-WITHOUT_BROKER = tuple(form for form in FORMS if form != "broker")
+FORMS = ("memory", "file", "tcp", "redis", *DATABASES, "broker")
+COLUMNS = {form: "database" if form in DATABASES else form for form in FORMS}
+"""The columns of the table in `docs/forms.md`, in its order, by form."""
 PROMISES: dict[str, frozenset[str]] = {}
 """Which forms give which promise; filled by `promised`."""
 PARTITIONS = 4
@@ -54,6 +59,20 @@ class Opened:
         self._stack.callback(client.close, 5)
         return client
 
+    def has_taken_in_delayed(self) -> bool:
+        """Whether every delayed message that was sent is where it is delivered from. In a database one of the clients
+        takes it in, a moment after it was sent.
+        """
+        return self.name not in DATABASES or asyncio.run(self._count("queue_inbox")) == 0
+
+    async def _count(self, table: str) -> int:
+        database = await Database.open(DatabaseAddress.parse(self.address.partition("?")[0]), connections=1)
+        try:
+            ((count,),) = await database.run(lambda cn: cn.execute(f"SELECT COUNT(*) FROM {table}"), is_read_only=True)
+        finally:
+            await database.close()
+        return int(count)
+
     def child(self, work: str, *args: str) -> Child:
         """Another process that uses the queue; killed when the test is over, if it still runs."""
         child = Child([self.address, work, *args])
@@ -65,6 +84,7 @@ class Child:
     """A process of `form_child.py`."""
 
     def __init__(self, args: Sequence[str]) -> None:
+        self._address = args[0]
         program = Path(__file__).with_name("form_child.py")
         self._process = subprocess.Popen(
             [sys.executable, str(program), *args], stdout=subprocess.PIPE, text=True, env=_child_environment()
@@ -83,10 +103,25 @@ class Child:
         return [line.rstrip("\n") for line in self._process.stdout]
 
     def pause(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+        """Not in a transaction on SQLite, which is one for all processes: nobody could write until it goes on."""
+        until(self._is_paused, "the process is stopped outside of a transaction")
+
+    def _is_paused(self) -> bool:
+        pausing.pause(self._process.pid)
+        if not self._address.startswith("sqlite:"):
+            return True
+        file = self._address.removeprefix("sqlite:///").partition("?")[0]
+        try:
+            with closing(sqlite3.connect(file, timeout=1)) as database:
+                database.execute("BEGIN IMMEDIATE")
+                database.rollback()
+            return True
+        except sqlite3.OperationalError:
+            self.resume()
+            return False
 
     def resume(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        pausing.resume(self._process.pid)
 
     def kill(self) -> None:
         self._process.kill()
@@ -119,12 +154,27 @@ def _redis(request: pytest.FixtureRequest, folder: Path, stack: ExitStack) -> st
     return f"{process.url}?prefix={folder.name.replace('_', '-')}&partitions={PARTITIONS}"
 
 
+def _database(kind: str) -> Maker:
+    def make(request: pytest.FixtureRequest, folder: Path, stack: ExitStack) -> str:
+        new_database: NewDatabase = request.getfixturevalue("new_database")
+        return f"{new_database(kind)}?partitions={PARTITIONS}"
+
+    return make
+
+
 def _broker(request: pytest.FixtureRequest, folder: Path, stack: ExitStack) -> str:
     process: _HasBroker = request.getfixturevalue("broker")
     return f"kafka://{process.kafka}"
 
 
-MAKERS: dict[str, Maker] = {"memory": _memory, "file": _file, "tcp": _tcp, "redis": _redis, "broker": _broker}
+MAKERS: dict[str, Maker] = {
+    "memory": _memory,
+    "file": _file,
+    "tcp": _tcp,
+    "redis": _redis,
+    **{kind: _database(kind) for kind in DATABASES},
+    "broker": _broker,
+}
 
 
 def _child_environment() -> dict[str, str]:

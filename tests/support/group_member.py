@@ -10,9 +10,15 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support import access
 
 POLL_S = 0.1
 BATCH = 50
@@ -61,7 +67,7 @@ def confluent(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     settings: dict[str, Any] = {
-        "bootstrap.servers": given.bootstrap,
+        **access.librdkafka(given.bootstrap),
         "client.id": given.name,
         "group.id": given.group,
         "enable.auto.commit": given.auto_commit_ms > 0,
@@ -131,7 +137,7 @@ def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
         "cooperative-sticky": CooperativeStickyAssignor,
     }
     settings = {
-        "bootstrap_servers": given.bootstrap,
+        **access.kafka_python(given.bootstrap),
         "client_id": given.name,
         "group_id": given.group,
         "group_instance_id": given.instance or None,
@@ -196,7 +202,7 @@ async def aiokafka(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
     consumer = None
     while consumer is None:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=given.bootstrap,
+            **access.aiokafka(given.bootstrap),
             client_id=given.name,
             group_id=given.group,
             group_instance_id=given.instance or None,

@@ -36,6 +36,7 @@ from typing import Any
 from penstock.errors import ApiError, Code
 from penstock.groups import group_types
 from penstock.groups.classic.group import ClassicGroup, GroupState
+from penstock.groups.commits import Commit
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.records import ConsumerRecord
 from penstock.groups.events import Joined, Leaver, Outcome, Synced
@@ -324,6 +325,7 @@ class Story:
     def _written(self, record: Record) -> str:
         if isinstance(record, ConsumerRecord):
             return self._topics.written(record)
+        assert not isinstance(record, Commit)  # stories commit by name
         return classic_words.written(record)
 
 

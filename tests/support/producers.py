@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from penstock.protocol import apis
 from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.records.batch import read_header
+from support.access import parse
+from support.sasl import connect
 from support.wire import FETCH_BY_NAME, Wire, fetch_request
 
 Origin = tuple[int, int]
@@ -15,14 +17,15 @@ Origin = tuple[int, int]
 
 def origins(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[tuple[int, int], Origin]:
     """By partition and offset."""
-    with Wire(_address(bootstrap.split(",")[0])) as wire:
+    servers, who = parse(bootstrap)
+    with connect(who, _address(servers.split(",")[0])) as wire:
         answer = wire.ask(apis.METADATA, 12, MetadataRequest(topics=None, allow_auto_topic_creation=False))
     brokers = {each["node_id"]: (each["host"], each["port"]) for each in answer["brokers"]}
     (described,) = (each for each in answer["topics"] if each["name"] == topic)
     leaders = {each["partition_index"]: each["leader_id"] for each in described["partitions"]}
     found: dict[tuple[int, int], Origin] = {}
     for partition in partitions:
-        with Wire(brokers[leaders[partition]]) as wire:
+        with connect(who, brokers[leaders[partition]]) as wire:
             found |= _origins(wire, topic, partition)
     return found
 

@@ -8,15 +8,21 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import pytest
+
+from support.fork_server import ForkedProcess, ForkServer
 
 PENSTOCK = str(Path(sysconfig.get_path("scripts")) / "penstock")
 
 _RUN_S = 60
 
+Process = subprocess.Popen[bytes] | ForkedProcess
 
 _TOOLS = Path(sys.prefix) / "tools" / "usr" / "bin"
 """Programs of Debian packages that `make setup-test` unpacks and does not install: they would run as services."""
@@ -33,16 +39,72 @@ def required_program(name: str) -> str:
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Ours without any setting of Penstock that the person running the tests may have exported."""
+    """Ours without any setting of Penstock that the person running the tests may have exported.
+
+    Also without the variable that keeps Python from writing bytecode: each of the many processes would compile the
+    package again, which takes it longer than all the rest of its start.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
     return kept | {"COLUMNS": "200", "NO_COLOR": "1"} | dict(more or {})
+
+
+_fork_servers: list[ForkServer] = []
+
+
+@contextmanager
+def forking() -> Iterator[None]:
+    """Until the end, processes of ours are forked where that makes no difference to them."""
+    _fork_servers.append(ForkServer(environment()))
+    try:
+        yield
+    finally:
+        _fork_servers.pop().stop()
+
+
+def start(
+    command: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    *,
+    stdin: IO[bytes] | None = None,
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+    folder: Path = Path("."),
+    new_session: bool = False,
+) -> Process:
+    """Starts a command that ends with us, in a folder. `env` is what its environment has beside ours."""
+    # Another variable may be for the interpreter, or for the linker.
+    if _fork_servers and command[0] == PENSTOCK and all(name.startswith("PENSTOCK_") for name in env or ()):
+        with open(os.devnull, "rb") as nothing:
+            streams = ((stdin or nothing).fileno(), stdout.fileno(), stderr.fileno())
+            return _fork_servers[-1].start(command, environment(env), streams, folder=folder, new_session=new_session)
+    return subprocess.Popen(
+        dying_with_us(command),
+        stdin=stdin or subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=environment(env),
+        cwd=folder,
+        start_new_session=new_session,
+    )
 
 
 def run(
     command: Sequence[str], stdin: bytes = b"", env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a command to its end, with its output collected."""
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=_RUN_S, env=environment(env), check=False)
+    with TemporaryFile() as given, TemporaryFile() as output, TemporaryFile() as errors:
+        given.write(stdin)
+        given.seek(0)
+        process = start(command, env, stdin=given, stdout=output, stderr=errors)
+        try:
+            status = process.wait(_RUN_S)
+        finally:
+            process.kill()
+            process.wait()
+        for file in (output, errors):
+            file.seek(0)
+        return subprocess.CompletedProcess(command, status, output.read(), errors.read())
 
 
 def dying_with_us(command: Sequence[str]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from support import access
 from support.messages import place_of
 from support.producers import Origin, origins
 from support.waiting import PATIENCE_S, until
@@ -119,7 +120,7 @@ class Pulse:
         return tally(self._acked, found, origins(self._bootstrap, self._topic, again) if again else {})
 
     def _beat(self) -> None:
-        producer = Producer({"bootstrap.servers": self._bootstrap, **PATIENT})
+        producer = Producer({**access.librdkafka(self._bootstrap), **PATIENT})
 
         def report(number: int, partition: int, error: KafkaError | None, message: Message) -> None:
             if error is not None:
@@ -151,7 +152,7 @@ class Pulse:
     def _read(self) -> list[Message]:
         consumer = Consumer(
             {
-                "bootstrap.servers": self._bootstrap,
+                **access.librdkafka(self._bootstrap),
                 "group.id": "never joined",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
@@ -164,7 +165,7 @@ class Pulse:
         ended: set[int] = set()
 
         def is_read() -> bool:
-            for message in consumer.consume(1000, 0.2):
+            for message in consumer.consume(10_000, 0.2):
                 error = message.error()
                 if error is None:
                     found.append(message)
@@ -175,7 +176,7 @@ class Pulse:
             return len(ended) == self._partitions
 
         try:
-            until(is_read, f"{self._topic} is read to its end", 2 * PATIENCE_S)
+            until(is_read, f"{self._topic} is read to its end", 2 * PATIENCE_S, progress=lambda: len(found))
         finally:
             consumer.close()
         return sorted(found, key=lambda message: (message.partition(), message.offset()))

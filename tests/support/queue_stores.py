@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from penstock.brokerless.store import Batch, GroupOffsets, Member, QueueStore, Sequenced
+from penstock.brokerless.store import GroupMember, GroupOffsets, QueueStore, SendBatch, Sequenced
 from penstock.ids import TopicPartition
 from penstock.sdk.ports import Headers, Outgoing, Received
 
@@ -17,8 +17,10 @@ def outgoing(topic: str, *values: str, headers: Headers = ()) -> list[Outgoing]:
     return [Outgoing(topic, value.encode(), None, headers) for value in values]
 
 
-def batch(tp: TopicPartition, *values: str, producer: int = 1 << 62, first: int = 0, headers: Headers = ()) -> Batch:
-    return Batch(tp, outgoing(tp.topic, *values, headers=headers), Sequenced(producer, first))
+def batch(
+    tp: TopicPartition, *values: str, producer: int = 1 << 62, first: int = 0, headers: Headers = ()
+) -> SendBatch:
+    return SendBatch(tp, outgoing(tp.topic, *values, headers=headers), Sequenced(producer, first))
 
 
 def values(messages: Sequence[Received]) -> list[str]:
@@ -37,8 +39,8 @@ def all_values(store: QueueStore, tp: TopicPartition) -> list[str]:
         offset = page.next_offset
 
 
-def joined(store: QueueStore, group: str, name: str, topic: str, session_ms: int = SESSION_MS) -> Member:
-    member = Member(name, frozenset({topic}))
+def joined(store: QueueStore, group: str, name: str, topic: str, session_ms: int = SESSION_MS) -> GroupMember:
+    member = GroupMember(name, frozenset({topic}))
     store.heartbeat(group, member, session_ms)
     return member
 

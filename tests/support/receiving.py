@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,10 +25,12 @@ class Heard:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._messages: list[penstock.Message] = []
+        self._heard_ms: list[int] = []
 
     def __call__(self, message: penstock.Message) -> None:
         with self._lock:
             self._messages.append(message)
+            self._heard_ms.append(time.time_ns() // 1_000_000)
 
     @property
     def messages(self) -> list[penstock.Message]:
@@ -37,6 +40,12 @@ class Heard:
     @property
     def values(self) -> list[bytes]:
         return [message.value or b"" for message in self.messages]
+
+    @property
+    def heard_ms(self) -> list[int]:
+        """When each of the values was heard."""
+        with self._lock:
+            return list(self._heard_ms)
 
     @property
     def counts(self) -> Counter[bytes]:

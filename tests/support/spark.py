@@ -45,10 +45,12 @@ def save(frame: DataFrame, broker: BrokerProcess, **options: object) -> None:
     _with(frame.write.format("penstock"), broker, options).mode("append").save()
 
 
-def run_stream(frame: DataFrame, broker: BrokerProcess, topic: str, checkpoint: object) -> list[dict[str, Any]]:
+def run_stream(
+    frame: DataFrame, broker: BrokerProcess, topic: str, checkpoint: object, **options: object
+) -> list[dict[str, Any]]:
     """Writes what is there to a topic and gives the progress of each micro-batch."""
     writer = frame.writeStream.format("penstock").trigger(availableNow=True)
-    query = _with(writer, broker, {"topic": topic, "checkpointLocation": checkpoint}).start()
+    query = _with(writer, broker, {"topic": topic, "checkpointLocation": checkpoint} | options).start()
     assert query.awaitTermination(120)
     return [dict(progress) for progress in query.recentProgress]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from support.access import librdkafka
 from support.waiting import PATIENCE_S, until
 
 _SHOWN = 10
@@ -70,7 +71,7 @@ class SteadyReader(threading.Thread):
         """Goes on where the one before has come to."""
         consumer = Consumer(
             {
-                "bootstrap.servers": self._address,
+                **librdkafka(self._address),
                 "group.id": "never joined",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
@@ -110,7 +111,12 @@ class SteadyReader(threading.Thread):
     def wait_for_all(self, found: Sequence[tuple[int, int, int]], patience_s: float) -> None:
         """Waits until all of it was read; where not, says at which partition the reader stands still, and why."""
         try:
-            until(lambda: self.count >= len(found), f"{self.name} has read all", patience_s)
+            until(
+                lambda: self.count >= len(found),
+                f"{self.name} has read all",
+                patience_s,
+                progress=lambda: self.count,
+            )
         except AssertionError as stuck:
             ends = Counter(partition for partition, _, _ in found)
             behind = [

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +16,7 @@ import psycopg
 import pymysql
 import redis
 
+from support import pausing
 from support.ports import free_ports
 from support.programs import dying_with_us, environment, required_program
 from support.waiting import until
@@ -83,10 +83,6 @@ class DatabaseServer(Protocol):
         ...
 
 
-_ENDED = {"Z", "X"}
-"""Ended, and not looked at by its parent yet."""
-
-
 class _Process:
     _stop_signal = signal.SIGTERM
 
@@ -103,9 +99,9 @@ class _Process:
         if self._process is None or self._process.poll() is not None:
             return
         pids = self._pids()
-        _signal(pids, signal.SIGKILL)
+        pausing.send(pids, signal.SIGKILL)
         self._process.wait()
-        until(lambda: all(_states(pid) <= _ENDED for pid in pids), "the server has ended")
+        until(lambda: all(pausing.thread_states(pid) <= pausing.ENDED for pid in pids), "the server has ended")
 
     def stop(self) -> None:
         assert self._process is not None
@@ -113,13 +109,10 @@ class _Process:
         self._process.wait(_STOP_S)
 
     def pause(self) -> None:
-        """Returns when it does nothing any more: threads and processes stop one by one."""
-        pids = self._pids()
-        _signal(pids, signal.SIGSTOP)
-        until(lambda: all(_states(pid) <= {"T", *_ENDED} for pid in pids), "the server is paused")
+        pausing.pause(*self._pids())
 
     def resume(self) -> None:
-        _signal(self._pids(), signal.SIGCONT)
+        pausing.resume(*self._pids())
 
     def _pids(self) -> list[int]:
         assert self._process is not None
@@ -211,8 +204,15 @@ class MariaDbProcess(_Process):
         return self
 
     def _connected(self, user: str, database: str | None) -> Any:
+        # Else each connection would read all certificates of the machine.
         return pymysql.connect(
-            host="127.0.0.1", port=self._port, user=user, password=user, database=database, autocommit=True
+            host="127.0.0.1",
+            port=self._port,
+            user=user,
+            password=user,
+            database=database,
+            autocommit=True,
+            ssl_disabled=True,
         )
 
     def _answers(self) -> bool:
@@ -238,6 +238,11 @@ class PostgresProcess(_Process):
         self._data = self._folder / "data"
         if os.getuid() == 0:
             shutil.chown(self._folder, "postgres", "postgres")
+
+    @property
+    def data(self) -> Path:
+        """The folder with its data and settings."""
+        return self._data
 
     def create_database(self, name: str) -> str:
         self.administer(f"create database {name} owner penstock")
@@ -321,23 +326,6 @@ def _as_postgres(command: list[str], *how: str) -> list[str]:
     if os.getuid() != 0:
         return dying_with_us(command)
     return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *how, *command]
-
-
-def _signal(pids: Iterable[int], number: signal.Signals) -> None:
-    """A process of a connection may have ended meanwhile."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-def _states(pid: int) -> set[str]:
-    """The states of a process's threads; none if it is gone."""
-    found = set()
-    for status in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(OSError):
-            # The state follows the name, which is in brackets.
-            found.add(status.read_text().rpartition(")")[2].split()[0])
-    return found
 
 
 def _launched(command: list[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:

@@ -1,13 +1,15 @@
-"""An engine whose writes suspend, like those of a database: other tasks run before a write has ended."""
+"""Engines that let other tasks run meanwhile: during a write, or until what was written is safe."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
 from penstock.config.topic import TopicConfig
+from penstock.errors import StorageError
 from penstock.ids import TopicId, TopicPartition
 from penstock.storage.admission import Checked
 from penstock.storage.contract import Log
@@ -51,3 +53,58 @@ class SuspendingEngine(MemoryEngine):
         log = SuspendingLog(at, topic_id, config, self._clock, self._limits, self._settings)
         self._logs[at] = log
         return log
+
+
+class UnsafeLog(MemoryLog):
+    """A log in memory of which nothing is safe, or visible, before the test says so."""
+
+    waiting: deque[tuple[asyncio.Future[None], int]]
+    """With where the log ended then."""
+    safe_end = 0
+
+    @property
+    def secures_later(self) -> bool:
+        return True
+
+    @property
+    def visible_end(self) -> int:
+        return self.safe_end
+
+    async def secure(self, messages: int) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.append((waiter, self.end_offset))
+        await waiter
+
+    def settle(self, error: Exception | None = None) -> None:
+        """What was written first is safe, or `error` says why it never will be."""
+        waiter, end_offset = self.waiting.popleft()
+        if error is None:
+            self.safe_end = max(self.safe_end, end_offset)
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)
+
+
+class UnsafeEngine(MemoryEngine):
+    async def create(
+        self, at: TopicPartition, topic_id: TopicId, config: TopicConfig, database: str = "default"
+    ) -> Log:
+        log = UnsafeLog(at, topic_id, config, self._clock, self._limits, self._settings)
+        log.waiting = deque()
+        self._logs[at] = log
+        return log
+
+    async def delete(self, *logs: TopicPartition) -> None:
+        for at in logs:
+            self._give_up(self._logs[at])
+        await super().delete(*logs)
+
+    async def close(self) -> None:
+        for log in self._logs.values():
+            self._give_up(log)
+        await super().close()
+
+    def _give_up(self, log: Log) -> None:
+        assert isinstance(log, UnsafeLog)
+        while log.waiting:
+            log.settle(StorageError("the log is closed"))

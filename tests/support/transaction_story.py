@@ -30,7 +30,7 @@ from penstock.transactions import state_machine
 from penstock.transactions.records import by_topic, decode, encode
 from penstock.transactions.shard import TransactionRules, TransactionShard
 from penstock.transactions.state import NO_EPOCH, Status, TransactionRecord, TransactionState
-from penstock.transactions.state_machine import BUMPING_VERSION, NOBODY, Decision, Producer
+from penstock.transactions.state_machine import BUMPING_VERSION, NO_PRODUCER, Decision, Producer
 from support.words import event, ms, options, place
 
 _OLD = 0
@@ -44,7 +44,7 @@ class Client:
 
     name: str
     id: str = "t"
-    me: Producer = NOBODY
+    me: Producer = NO_PRODUCER
 
 
 class Story:
@@ -109,7 +109,7 @@ class Story:
     def _init(self, client: Client, rest: list[str]) -> None:
         told = options(rest)
         client.id = told.get("id", client.id)
-        self._begin(client, NOBODY, ms(told.get("timeout", "60s")))
+        self._begin(client, NO_PRODUCER, ms(told.get("timeout", "60s")))
 
     def _bump(self, client: Client, rest: list[str]) -> None:
         self._begin(client, _producer(rest[1]) if rest else client.me, 60_000)

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
+from support import access
 from support.group_member import Diary, Stop
 from support.messages import place_of
 
@@ -49,7 +50,7 @@ class Worker:
         """Process ids come again, in an hour with hundreds of restarts."""
         self._consumer = Consumer(
             {
-                "bootstrap.servers": given.bootstrap,
+                **access.librdkafka(given.bootstrap),
                 "client.id": given.name,
                 "group.id": given.group,
                 "session.timeout.ms": 3000,
@@ -64,7 +65,7 @@ class Worker:
         )
         self._producer = Producer(
             {
-                "bootstrap.servers": given.bootstrap,
+                **access.librdkafka(given.bootstrap),
                 "client.id": given.name,
                 "transactional.id": given.name,
                 "transaction.timeout.ms": given.timeout_ms,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.programs import PENSTOCK, dying_with_us, environment
+from support.programs import PENSTOCK, start
 from support.waiting import until
 
 _STOP_S = 60
@@ -20,14 +19,8 @@ class WorkerProcess:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._output, self._errors = folder / "stdout", folder / "stderr"
         with self._output.open("ab") as output, self._errors.open("ab") as errors:
-            self._process = subprocess.Popen(
-                dying_with_us([PENSTOCK, "worker", *arguments]),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                env=environment(),
-                cwd=folder,
-                start_new_session=True,
+            self._process = start(
+                [PENSTOCK, "worker", *arguments], stdout=output, stderr=errors, folder=folder, new_session=True
             )
 
     @property

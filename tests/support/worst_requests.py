@@ -100,7 +100,9 @@ def _value(column: Column, version: int, known: Known, path: ListPath, count: in
         of_item = Column(name=name, kind=kind.item, nullable=False, tag=None, default=None)
         if len(path) > 1:
             return (_value(of_item, version, known, path, count),)
-        return tuple(_value(of_item, version, known, (), 0, number) for number in _numbers(count))
+        # The same one, then all different ones.
+        same, half = _value(of_item, version, known, (), 0), count // 2
+        return (same,) * half + tuple(_value(of_item, version, known, (), 0, at) for at in range(half, count))
     match kind:
         case Struct(cls=nested):
             if column.nullable and path[:1] != (name,):
@@ -118,12 +120,6 @@ def _value(column: Column, version: int, known: Known, path: ListPath, count: in
         case Fixed(code="d"):
             return 0.0
     return min(number, 100)
-
-
-def _numbers(count: int) -> Iterator[int]:
-    """The same one, then all different ones."""
-    for at in range(count):
-        yield 0 if at < count // 2 else at
 
 
 def _numbered(made: Any, known: Known, number: int) -> Any:

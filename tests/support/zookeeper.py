@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from support import pausing
 from support.ports import free_ports
 from support.programs import dying_with_us, environment, required_program
 from support.waiting import until
@@ -18,6 +18,7 @@ TICK_MS = 500
 """No session is shorter than two ticks."""
 
 _JARS = ("zookeeper.jar", "slf4j-simple.jar")
+_TLS_JARS = ("netty-codec.jar", "netty-handler.jar")
 _JAR_FOLDER = Path("/usr/share/java")
 _STOP_S = 30
 _LOG_SHOWN_CHARS = 10_000
@@ -26,14 +27,18 @@ _LOG_SHOWN_CHARS = 10_000
 class ZooKeeperProcess:
     """Starts with `start`, ends with `stop` or `kill`, and can be started again after either, on the same ports."""
 
-    def __init__(self, folder: Path, number: int = 1, ensemble: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, number: int = 1, ensemble: Sequence[str] = (), secure: Mapping[str, object] | None = None
+    ) -> None:
+        """`secure` are settings of TLS: it listens on a second port with it then."""
+        self._is_secure = secure is not None
         folder.mkdir(parents=True)
         self._log = folder / "log"
         self._config = folder / "zoo.cfg"
         data = folder / "data"
         data.mkdir()
         (data / "myid").write_text(f"{number}\n")
-        self._port = free_ports(1)[0]
+        self._port, self._secure_port = free_ports(2)
         lines = [
             f"dataDir={data}",
             f"clientPort={self._port}",
@@ -46,12 +51,23 @@ class ZooKeeperProcess:
             "4lw.commands.whitelist=srvr",
             *ensemble,
         ]
+        if secure is not None:
+            lines += [
+                f"secureClientPort={self._secure_port}",
+                "secureClientPortAddress=127.0.0.1",
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+                *(f"{name}={value}" for name, value in secure.items()),
+            ]
         self._config.write_text("\n".join(lines) + "\n")
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def secure_address(self) -> str:
+        return f"127.0.0.1:{self._secure_port}"
 
     @property
     def log_tail(self) -> str:
@@ -69,7 +85,7 @@ class ZooKeeperProcess:
             "-Dzookeeper.forceSync=no",
             "-Dzookeeper.preAllocSize=1024",
             "-cp",
-            ":".join(str(_required_jar(name)) for name in _JARS),
+            ":".join(str(_required_jar(name)) for name in (*_JARS, *(_TLS_JARS if self._is_secure else ()))),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             str(self._config),
         ]
@@ -115,18 +131,12 @@ class ZooKeeperProcess:
         )
 
     def pause(self) -> None:
-        """Returns when it does nothing any more: on a busy machine its threads stop one by one."""
-        self._signal(signal.SIGSTOP)
         assert self._process is not None
-        tasks = Path(f"/proc/{self._process.pid}/task")
-        # The state follows the name, which is in brackets.
-        until(
-            lambda: all(status.read_text().rpartition(")")[2].split()[0] == "T" for status in tasks.glob("*/stat")),
-            "ZooKeeper is paused",
-        )
+        pausing.pause(self._process.pid)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        assert self._process is not None
+        pausing.resume(self._process.pid)
 
     def kill(self) -> None:
         """Ends it as a crash would, paused or not. Killing twice is allowed."""
@@ -138,10 +148,6 @@ class ZooKeeperProcess:
         assert self._process is not None
         self._process.terminate()
         self._process.wait(_STOP_S)
-
-    def _signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
 
 
 class Ensemble:
