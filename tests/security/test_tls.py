@@ -6,7 +6,8 @@ import os
 import signal
 import socket
 import ssl
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -20,6 +21,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from conftest import BrokerFactory
 from support.broker_process import BrokerProcess
 from support.certificates import Authority, tls_settings
+from support.ports import free_ports
 from support.programs import required_program, run
 from support.waiting import PATIENCE_S, until
 
@@ -155,6 +157,25 @@ def test_clients_without_a_certificate_are_refused_where_one_is_required(
     assert producer.flush(PATIENCE_S) == 0
 
 
+def test_one_listener_may_ask_for_certificates_and_another_not(
+    new_broker: BrokerFactory, authority: Authority, settings: dict[str, object], topic: str
+) -> None:
+    open_port, closed_port = free_ports(2)
+    broker = new_broker(
+        {
+            **settings,
+            "security.protocols": "OPEN:SSL,CLOSED:SSL",
+            "security.client_certificates": "CLOSED:required",
+        },
+        ["--listen", f"OPEN://127.0.0.1:{open_port},CLOSED://127.0.0.1:{closed_port}"],
+    )
+    producer = Producer(librdkafka(broker, authority) | {"bootstrap.servers": f"127.0.0.1:{open_port}"})
+    producer.produce(topic, b"taken")
+    assert producer.flush(PATIENCE_S) == 0
+    broker.kafka = f"127.0.0.1:{closed_port}"
+    check_refused(broker, security_protocol="ssl", ssl_ca_location=str(authority.file))
+
+
 def test_the_key_may_have_a_password(
     new_broker: BrokerFactory, authority: Authority, settings: dict[str, object], tmp_path: Path, topic: str
 ) -> None:
@@ -201,6 +222,34 @@ def test_a_handshake_that_does_not_go_on_is_ended(broker: BrokerProcess) -> None
     assert "no TLS handshake" in broker.log
 
 
+def test_a_handshake_that_comes_byte_by_byte_is_ended_too(broker: BrokerProcess, authority: Authority) -> None:
+    """A client that is never quite silent does not keep its place: what counts is when it came."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context(cafile=str(authority.file)).wrap_bio(incoming, outgoing, server_hostname="x")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    hello = outgoing.read()
+    with socket.create_connection(broker.address, PATIENCE_S) as slow:
+        slow.settimeout(0.1)
+        sent = 0
+
+        def is_ended() -> bool:
+            nonlocal sent
+            with suppress(OSError):
+                slow.send(hello[sent : sent + 1])
+            sent += 1
+            assert sent < len(hello), "the broker listened to the end"
+            try:
+                return slow.recv(1) == b""
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        until(is_ended, "the connection is closed")
+    assert "no TLS handshake" in broker.log
+
+
 def test_a_renewed_certificate_is_used_without_a_restart(
     broker: BrokerProcess, authority: Authority, topic: str
 ) -> None:
@@ -222,3 +271,36 @@ def test_a_certificate_that_cannot_be_used_leaves_the_old_one(
     Path(str(settings["security.certificate_file"])).write_text("no certificate")
     until(lambda: "the old ones stay in use" in broker.log, "that is logged")
     assert connect(broker, authority) == before
+
+
+def test_connections_that_do_not_go_on_with_their_handshake_keep_only_their_own_place(
+    new_broker: BrokerFactory, settings: dict[str, object], authority: Authority
+) -> None:
+    broker = new_broker({**settings, "limits.tls_handshakes": 4, "limits.tls_handshakes_per_host": 3})
+    context = ssl.create_default_context(cafile=str(authority.file))
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(broker.address)) for _ in range(8)]
+        # Three have a handshake in progress that does not go on; the others wait for theirs.
+        until(lambda: broker.metric("penstock_connections_held") == 5, "connections wait for a handshake")
+        other = stack.enter_context(socket.create_connection(broker.address, source_address=("127.0.0.2", 0)))
+        stack.enter_context(context.wrap_socket(other, server_hostname="127.0.0.1"))
+        for each in silent[:3]:
+            each.close()
+        until(lambda: broker.metric("penstock_connections_held") == 2, "others take their places")
+
+
+def test_more_clients_than_handshakes_at_once_are_all_served(
+    new_broker: BrokerFactory, settings: dict[str, object], authority: Authority
+) -> None:
+    broker = new_broker({**settings, "limits.tls_handshakes": 2, "limits.tls_handshakes_per_host": 2})
+    context = ssl.create_default_context(cafile=str(authority.file))
+
+    def connect() -> str | None:
+        plain = socket.create_connection(broker.address, timeout=PATIENCE_S)
+        with context.wrap_socket(plain, server_hostname="127.0.0.1") as secured:
+            return secured.version()
+
+    with ThreadPoolExecutor(16) as threads:
+        versions = list(threads.map(lambda _: connect(), range(48)))
+    assert versions == ["TLSv1.3"] * 48
+    until(lambda: broker.metric("penstock_connections_held") == 0, "none waits")
