@@ -9,7 +9,7 @@ import threading
 from aiokafka.record.default_records import DefaultRecordBatch
 from bench.client.amqp import AmqpPublisher, Frames, method
 from bench.client.raw import RawSubscriber
-from bench.client.wire import one_record_batch
+from bench.client.wire import record_batch
 from bench.measure import Measure, Results
 
 
@@ -71,7 +71,7 @@ def test_confirms_out_of_order_and_for_several_are_counted_once() -> None:
 
 
 def test_hand_made_batch_is_valid_for_another_parser() -> None:
-    batch = DefaultRecordBatch(one_record_batch(b"ready"))
+    batch = DefaultRecordBatch(record_batch([b"ready"]))
     assert batch.validate_crc()
     assert [record.value for record in batch] == [b"ready"]
 

@@ -39,6 +39,8 @@ def test_report_has_table_and_picture(report: Path) -> None:
     assert "| rebalance, 5 bare members, 20 partitions, classic protocol: one more | ms |" in table
     assert "| offset commits of 2 partitions, 3 groups, 5 in flight each | commits/s |" in table
     assert "| transactions of 1 message, 2 producers | transactions/s |" in table
+    assert "| produce 1 KiB, 2 partitions, TLS | MB/s |" in table
+    assert "| end to end, 200 msg/s of 1024 B, TLS: p99 | ms |" in table
     assert "<svg" in (report / "out" / "latest.svg").read_text()
 
 

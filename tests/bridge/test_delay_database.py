@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
@@ -16,8 +17,9 @@ from penstock.clock import ManualClock
 from penstock.config.database_address import DatabaseAddress
 from penstock.errors import ConfigError
 from penstock.ids import TopicPartition
-from penstock.sql.database import Database
+from penstock.sql.database import Connection, Database
 from support.stores import DATABASES, NewDatabase
+from support.waiting import PATIENCE_S
 
 Open = Callable[..., Awaitable[DelayDatabase]]
 START = (0, 0)
@@ -234,3 +236,24 @@ async def test_members_share_shards_and_a_lease_that_was_lost_is_noticed(open_de
     await run(lambda connection: release(connection, names, "b", [1], leave=True))
     alone = await run(lambda connection: renew(connection, names, "a", [0, 2], 60_000, 0))
     assert alone.held == {0: 1, 1: 3, 2: 1}
+
+
+async def test_a_member_that_is_gone_is_missed_in_time_although_the_clock_was_set_back(open_delays: Open) -> None:
+    delays = await open_delays(tables=2)
+    names, run, lease_ms = delays.names, delays.database.run, 200
+    held = await run(lambda connection: renew(connection, names, "a", [], lease_ms, 0))
+    assert held.held == {0: 1, 1: 1}
+
+    def set_ahead(connection: Connection) -> None:
+        """What it has renewed by a clock that was an hour ahead."""
+        for table in (names.members, names.leases):
+            connection.change(f"UPDATE {connection.dialect.quoted(table)} SET until = until + 3600000")
+
+    await run(set_ahead)
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            taken = await run(lambda connection: renew(connection, names, "b", [], lease_ms, 0))
+            if taken.held:
+                break
+            await asyncio.sleep(0.02)
+    assert taken.held == {0: 2, 1: 2}

@@ -19,7 +19,7 @@ from penstock.brokerless.files import maintenance
 from penstock.brokerless.files.queue import FolderQueue, open_folder
 from penstock.brokerless.files.segments import base_offsets, segment_path
 from penstock.brokerless.files.store import FileStore
-from penstock.brokerless.store import Batch, Sequenced, StoreAwayError, StoreRefusedError
+from penstock.brokerless.store import SendBatch, Sequenced, StoreAwayError, StoreRefusedError
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import ClosedError
 from penstock.sdk.headers import DELAY, DELIVER_AT
@@ -293,7 +293,7 @@ def test_delayed_message_is_delivered_once_when_killed_at_any_step(folder: Path,
     store = store_in(folder, opened)
     late: tuple[tuple[str, bytes | None], ...] = ((DELIVER_AT, str(now_ms + 1).encode()),)
     messages = [Outgoing("orders", value, None, ((DELAY, b"1ms"),)) for value in (b"x", b"y")]
-    store.append(Batch(TP, messages, Sequenced(97, 0)))
+    store.append(SendBatch(TP, messages, Sequenced(97, 0)))
     store.append(batch(folder_child.SECOND, "z", producer=99, headers=late))
     for copy, _ in _run_killed_at_each_step(folder, "deliver"):
         with closing(open_folder(copy)) as queue:

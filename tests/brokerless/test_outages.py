@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -15,7 +17,7 @@ from penstock.ids import TopicPartition
 from support.forms import PARTITIONS, promised
 from support.ports import free_ports
 from support.receiving import Heard, running
-from support.stores import RedisProcess
+from support.stores import DatabaseServer, MariaDbProcess, PostgresProcess, RedisProcess
 from support.waiting import until
 
 TOPIC = "orders"
@@ -32,7 +34,15 @@ class Outage:
 
 @pytest.fixture
 def form(request: pytest.FixtureRequest, tmp_path: Path, opened: ExitStack) -> Outage:
-    makers = {"file": _file, "tcp": _tcp, "redis": _redis, "broker": _broker}
+    makers = {
+        "file": _file,
+        "tcp": _tcp,
+        "redis": _redis,
+        "mariadb": _server,
+        "postgresql": _server,
+        "sqlite": _sqlite,
+        "broker": _broker,
+    }
     return makers[request.param](request, tmp_path, opened)
 
 
@@ -63,6 +73,39 @@ def _redis(request: pytest.FixtureRequest, folder: Path, opened: ExitStack) -> O
     process = RedisProcess(folder / "redis").start()
     opened.callback(process.kill)
     return Outage(process.url, process.kill, process.start)
+
+
+@pytest.fixture(scope="module")
+def mariadb_of_outages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbProcess]:
+    """Servers that these tests kill: no other test uses them."""
+    server = MariaDbProcess(tmp_path_factory.mktemp("mariadb") / "server").start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def postgresql_of_outages() -> Iterator[PostgresProcess]:
+    server = PostgresProcess().start()
+    yield server
+    server.remove()
+
+
+def _server(request: pytest.FixtureRequest, folder: Path, opened: ExitStack) -> Outage:
+    kind = request.node.callspec.params["form"]
+    server: DatabaseServer = request.getfixturevalue(f"{kind}_of_outages")
+    address = server.create_database(f"test_{uuid.uuid4().hex[:12]}")
+    return Outage(f"{address}?partitions={PARTITIONS}", server.kill, server.start)
+
+
+def _sqlite(request: pytest.FixtureRequest, folder: Path, opened: ExitStack) -> Outage:
+    """Another process writes and does not end."""
+    file = folder / "queue.db"
+
+    def take_away() -> None:
+        other.execute("BEGIN IMMEDIATE")
+
+    other = opened.enter_context(closing(sqlite3.connect(file, isolation_level=None, timeout=30)))
+    return Outage(f"sqlite:///{file}?partitions={PARTITIONS}", take_away, lambda: other.execute("ROLLBACK"))
 
 
 def _broker(request: pytest.FixtureRequest, folder: Path, opened: ExitStack) -> Outage:

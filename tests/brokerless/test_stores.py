@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from penstock.brokerless.store import FencedClaimError, GroupOffsets, GroupState, QueueStore, StoreRefusedError
+from penstock.brokerless.store import FencedClaimError, GroupClaims, GroupOffsets, QueueStore, StoreRefusedError
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import InvalidInputError, TopicError
 from penstock.sdk.headers import CANCEL, DELAY, DELIVER_AT, SCHEDULE, TIMER_ID, value_of
@@ -285,7 +285,7 @@ def test_member_whose_session_is_over_is_fenced(store: QueueStore) -> None:
     store.append(batch(TP, *"abc"))
     joined(store, "g", "late", "orders", session_ms=1)
     grants = store.claim("g", "late", [TP])
-    state: GroupState | None = until(
+    state: GroupClaims | None = until(
         lambda: (
             found
             if len((found := store.heartbeat("g", joined(store, "g", "b", "orders"), 60_000)).members) == 1

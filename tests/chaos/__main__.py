@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of("python -m tests.chaos", __doc__, lease_s=4, overlap=3)
     parser.add_argument("--brokers", type=int, default=3, choices=(3, 4, 5))
     parser.add_argument("--zookeepers", type=int, default=3, choices=(1, 3))
+    parser.add_argument("--secured", action="store_true", help="brokers with TLS, SASL and ACLs")
     given = parser.parse_args(arguments)
     folder = folder_of(given)
     report = run(
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         zookeepers=given.zookeepers,
         only=given.only,
         overlap=given.overlap,
+        is_secured=given.secured,
         says=True,
     )
     return end(report, folder, given)

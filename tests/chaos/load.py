@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
+from support import access
 from support.cluster import Cluster
 from support.crew import Crew
 from support.exactly_once import Passage, judge
@@ -53,7 +54,7 @@ class KafkaPythonPulse(Pulse):
 
     def _beat(self) -> None:
         producer = KafkaProducer(
-            bootstrap_servers=self._bootstrap,
+            **access.kafka_python(self._bootstrap),
             enable_idempotence=True,
             delivery_timeout_ms=int(_PATIENCE_S * 1000),
             # A broker that is stopped keeps its connections: they are given up by time.
@@ -151,7 +152,7 @@ class Load:
         kafka = self._cluster.kafka
         sizes = dict.fromkeys(self._pulses, _LEDGER_PARTITIONS)
         sizes |= {SOURCE: PARTITIONS, TARGET: PARTITIONS, AUDIT: AUDIT_PARTITIONS}
-        admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+        admin = AdminClient({**access.librdkafka(kafka), "log_level": 0})
         for created in admin.create_topics([NewTopic(name, size) for name, size in sizes.items()]).values():
             created.result()
         for topic, kind in self._pulses.items():
@@ -257,11 +258,21 @@ class Load:
         inputs = read_inputs(kafka)
         wanted = {partition: len(numbers) for partition, numbers in inputs.items()}
 
-        until(lambda: committed_by_workers(kafka) == wanted, f"the workers have committed {wanted}", _PATIENCE_S)
+        until(
+            lambda: committed_by_workers(kafka) == wanted,
+            f"the workers have committed {wanted}",
+            _PATIENCE_S,
+            progress=lambda: committed_by_workers(kafka),
+        )
         self._nurse.go_off_duty()
         workshop.stop()
         outputs = [output_of(message) for message in read_all(kafka, TARGET, PARTITIONS)]
-        until(lambda: len(reader.seen) >= len(outputs), "the reader has seen all", _PATIENCE_S)
+        until(
+            lambda: len(reader.seen) >= len(outputs),
+            "the reader has seen all",
+            _PATIENCE_S,
+            progress=lambda: len(reader.seen),
+        )
         reader.stop()
         assert not self._feeder.failed, self._feeder.failed[:3]
         return Passage(

@@ -104,7 +104,7 @@ class EndObserver:
     def _observe(self, number: int) -> None:
         while not self._stop_asked.wait(_PAUSE_S):
             try:
-                with Wire(self._cluster.brokers[number].address, _ANSWER_S) as wire:
+                with self._cluster.wire(number, _ANSWER_S) as wire:
                     while not self._stop_asked.wait(_PAUSE_S):
                         for isolation in ISOLATION:
                             self._ask(number, wire, isolation)

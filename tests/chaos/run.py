@@ -11,6 +11,7 @@ from pathlib import Path
 
 from support.cluster import Cluster
 from support.crew import SETTINGS as GROUP_SETTINGS
+from support.secured import Secured, let_in, wait_until_let_in
 from support.zookeeper import Ensemble, ZooKeeperProcess
 
 from .disks import Disks
@@ -31,6 +32,13 @@ SETTINGS = {
     # One copy of what was acknowledged is always on a broker that did not fail.
     "topic.min.insync.replicas": 2,
 }
+SESSIONS = {
+    # Shorter than most faults: clients and brokers log in again while they are hurt.
+    "security.max_session_ms": 5_000,
+}
+"""Of brokers that ask for logins. The links between them are cut by who is calling, which TLS would hide: there they
+log in without it (`support/links.py`).
+"""
 _PATIENCE_S = 120.0
 
 
@@ -45,10 +53,11 @@ def run(
     only: Sequence[str] = (),
     overlap: int = 3,
     is_small: bool = False,
+    is_secured: bool = False,
     says: bool = False,
 ) -> Report:
     """At least one fault is injected; none begins after `seconds`. At most `overlap` happen at a time. What does not
-    come back is in the report.
+    come back is in the report. Brokers that are secured encrypt, and ask for logins and permissions.
     """
     report = Report(seed, brokers, zookeepers)
     with ExitStack() as held:
@@ -56,12 +65,28 @@ def run(
         disks = held.enter_context(Disks(folder))
         coordinator = ",".join(member.address for member in members) + "/chaos"
         # A broker may be started while ZooKeeper is away, and on a busy machine that lasts.
-        settings = {**SETTINGS, "cluster.lease_ms": int(lease_s * 1000), "cluster.connect_timeout_ms": 120_000}
+        settings: dict[str, object] = {
+            **SETTINGS,
+            "cluster.lease_ms": int(lease_s * 1000),
+            "cluster.connect_timeout_ms": 120_000,
+        }
+        secured = Secured(folder / "secrets") if is_secured else None
+        if secured is not None:
+            settings |= {**secured.settings(inter_broker="SASL_PLAINTEXT"), **SESSIONS}
         racks = [RACKS[number % len(RACKS)] for number in range(brokers)]
         cluster = Cluster(
-            folder, coordinator, size=brokers, settings=settings, racks=racks, gates=True, env=disks.prepare
+            folder,
+            coordinator,
+            size=brokers,
+            settings=settings,
+            racks=racks,
+            gates=True,
+            access=None if secured is None else secured.admin,
+            env=disks.prepare,
         )
         held.enter_context(cluster)
+        if secured is not None:
+            _log_in(cluster, secured)
         report.left_out = disks.missing
         load = held.enter_context(Load(cluster, folder, seed, is_small=is_small))
         saboteur = Saboteur(cluster, members, disks, lease_s, random.Random(seed), only, overlap)
@@ -77,6 +102,14 @@ def run(
         if not report.is_good:
             disks.keep()
     return report
+
+
+def _log_in(cluster: Cluster, secured: Secured) -> None:
+    """From now on everything that is asked of brokers is asked by a user that ACLs allow it."""
+    user = secured.user("load", "of the load")
+    let_in(cluster.kafka, user)
+    wait_until_let_in([user], [broker.address for broker in cluster.brokers.values()])
+    cluster.access = user
 
 
 def _started(folder: Path, count: int, held: ExitStack) -> list[ZooKeeperProcess]:

@@ -39,6 +39,24 @@ def test_a_topic_is_created_listed_and_described(penstock: Penstock, topic: str)
     assert as_json["settings"] == [{"key": "retention.ms", "value": "60000", "origin": "topic"}]
 
 
+def test_the_segments_of_a_topic_are_listed(penstock: Penstock, topic: str) -> None:
+    said(penstock("topic", "create", topic, "--partitions", "2", "-c", "segment.bytes=1024"))
+    for _ in range(3):
+        penstock("send", topic, "x" * 700, "--partition", "1")
+    empty, full = told(penstock("topic", "segments", topic, "--json"))
+    assert (empty["partition"], empty["segments"]) == (0, [])
+    places = [(each["base_offset"], each["end_offset"]) for each in full["segments"]]
+    assert (full["partition"], full["broker"], places) == (1, 1, [(0, 1), (1, 2), (2, 3)])
+    assert full["bytes"] == sum(each["bytes"] for each in full["segments"])
+    lines = said(penstock("topic", "segments", topic)).splitlines()
+    assert [line.split()[:6] for line in lines[1:]] == [
+        ["0", "1", "0", "-", "-", "0"],
+        ["1", "1", "3", "0", "3", str(full["bytes"])],
+    ]
+    assert len(said(penstock("topic", "segments", topic, "--partition", "1")).splitlines()) == 4
+    assert "has no partition 2" in complaint(penstock("topic", "segments", topic, "--partition", "2"))
+
+
 def test_the_broker_decides_what_is_not_said(penstock: Penstock, topic: str) -> None:
     made = {"topic": topic, "created": True, "partitions": 1, "replication_factor": 1}
     assert told(penstock("topic", "create", topic, "--json")) == made

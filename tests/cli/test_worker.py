@@ -6,15 +6,18 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock
+from penstock import direct
 from penstock.cli.worker import reload
 from penstock.errors import PenstockError
 from support.broker_process import BrokerProcess
@@ -62,6 +65,18 @@ def make() -> penstock.aio.Client:
         print("done", message.value.decode(), flush=True)
 
     return client
+"""
+
+WITHOUT_BROKER = """
+import penstock
+from penstock import direct
+
+client = direct.Client({url!r})
+
+
+@client.subscribe_in_transaction("orders", group="billing", concurrency=2)
+def bill(message: penstock.Message, transaction: direct.HandlerTransaction) -> None:
+    transaction.cursor().execute("INSERT INTO bills (number) VALUES (?)", (message.value.decode(),))
 """
 
 TARGETS = {"threads": "app:client", "tasks": "app:make"}
@@ -157,6 +172,24 @@ def test_a_handler_that_does_not_end_is_left_after_the_grace_period(
         worker.stop()
     assert worker.output.endswith("stopped\n")
     assert committed(broker.kafka, topic, topic, 1) in ({}, {0: 0})
+
+
+def test_a_client_without_a_broker_works_too(save: Callable[..., Path], tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'queue.db'}"
+    with direct.Client(url) as client, closing(sqlite3.connect(tmp_path / "queue.db")) as database:
+        client.send("orders", b"7")
+        database.execute("CREATE TABLE bills (number TEXT)")
+        with working(save(WITHOUT_BROKER, url=url), "app:client", "--http", "127.0.0.1:0") as worker:
+            where = url_of(worker)
+            until(lambda: database.execute("SELECT number FROM bills").fetchall() == [("7",)], "it is billed")
+            until(lambda: get(f"{where}/ready")[0] == 200, "the worker is ready")
+            worker.stop()
+        assert worker.output.startswith(
+            f"listening to orders at {url}: group billing, concurrency 2, handler app.bill\n"
+        )
+        assert "Traceback" not in worker.log
+        # It has left the group: another member need not wait for its session to end.
+        assert database.execute("SELECT COUNT(*) FROM direct_member").fetchall() == [(0,)]
 
 
 def test_a_worker_that_is_killed_leaves_its_message_to_the_next(

@@ -62,6 +62,16 @@ def test_every_broker_tells_the_committed_offsets_of_every_group(cluster: Cluste
             assert asked(cluster, number, version, topic, topic) == [(0, 7, Code.NONE), (1, 9, Code.NONE)]
 
 
+def test_who_asks_for_many_groups_makes_no_broker_ask_others(cluster: Cluster, topic: str) -> None:
+    commit(cluster, topic)
+    coordinator = cluster.coordinator_of_group(topic)
+    other = next(number for number in cluster.numbers if number != coordinator)
+    wanted = tuple(OffsetFetchRequestGroup(group_id=topic, topics=None) for _ in range(2))
+    with Wire(cluster.brokers[other].address) as wire:
+        answers = wire.ask(apis.OFFSET_FETCH, 9, OffsetFetchRequest(groups=wanted))["groups"]
+    assert [answer["error_code"] for answer in answers] == [Code.NOT_COORDINATOR] * 2
+
+
 def test_a_coordinator_that_is_gone_is_not_asked_for_ever(cluster: Cluster, topic: str) -> None:
     """Until another broker coordinates the group, the others say that they do not."""
     commit(cluster, topic)

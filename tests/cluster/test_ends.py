@@ -64,6 +64,7 @@ class Load:
 def test_an_end_is_never_below_what_was_acknowledged(cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.kafka})
     admin.create_topics([NewTopic("orders", PARTITIONS, 3)])["orders"].result(2 * PATIENCE_S)
+    cluster.wait_until_known("orders")
     enough = threading.Event()
 
     def look() -> list[tuple[int, int, int]]:
@@ -94,6 +95,7 @@ def test_an_end_is_never_below_what_was_acknowledged(cluster: Cluster) -> None:
 def test_a_partition_without_a_leader_is_waited_for(cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.kafka})
     admin.create_topics([NewTopic("alone", 1, 1)])["alone"].result(2 * PATIENCE_S)
+    cluster.wait_until_known("alone")
     leader = cluster.leader("alone")
     cluster.kill(leader)
     until(lambda: admin.list_topics(timeout=PATIENCE_S).topics["alone"].partitions[0].leader < 0, "nothing leads")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import queue
 import re
 import time
 from collections import Counter
@@ -10,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -17,9 +20,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.errors import Code
 from penstock.protocol import apis
+from penstock.protocol.apis import Api
+from penstock.protocol.messages.metadata import MetadataRequest
+from support.apache_kafka import kafka_tool
 from support.cluster import Cluster
 from support.crew import SETTINGS as GROUP_SETTINGS
 from support.crew import Crew
+from support.programs import start
 from support.pulse import Pulse
 from support.waiting import PATIENCE_S, until
 from support.wire import FETCH_BY_NAME, PRODUCE, Wire, batch_of, fetch_request, produce_request
@@ -36,6 +43,10 @@ SETTINGS = {
 }
 RACKS = ("north", "south", "west")
 SENDERS = 32
+PIPELINED = 500
+"""Requests of one connection, many times what may wait for followers."""
+VERIFIED = 1000
+"""Messages of Kafka's own producer, which takes a second for them if nothing happens."""
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +209,128 @@ def test_a_leader_that_stops_does_not_say_that_a_batch_is_missing_which_its_succ
     found = Counter(values_up_to(cluster, topic, b"last"))
     assert [value for value, code in answers.items() if code == Code.NOT_LEADER_OR_FOLLOWER and value in found] == []
     assert [value for value, code in answers.items() if code == 0 and found[value] != 1] == []
+
+
+def test_batches_that_wait_for_followers_together_are_each_there_once_after_their_leader_was_killed(
+    cluster: Cluster,
+) -> None:
+    create(cluster, "overlapping", 1)
+    leader = cluster.leader("overlapping")
+    followers = [number for number in cluster.numbers if number != leader]
+    with Wire(cluster.brokers[leader].address) as wire:
+        producer = wire.producer_id()
+        batches = [
+            batch_of(b"%d" % number, producer_id=producer, producer_epoch=0, base_sequence=number)
+            for number in range(5)
+        ]
+        for number in followers:
+            cluster.pause(number)
+        for batch in batches:
+            wire.send(apis.PRODUCE, PRODUCE, produce_request("overlapping", batch))
+        cluster.kill(leader)
+    for number in followers:
+        cluster.resume(number)
+    until(lambda: cluster.leader("overlapping") in followers, "a follower leads")
+    with Wire(cluster.brokers[cluster.leader("overlapping")].address) as wire:
+        # What the old leader had sent to a follower is there already: it is answered like what is new.
+        sent = [wire.send(apis.PRODUCE, PRODUCE, produce_request("overlapping", batch)) for batch in batches]
+        answers = [wire.receive(apis.PRODUCE, PRODUCE, each)["responses"][0] for each in sent]
+    assert [answer["partition_responses"][0]["error_code"] for answer in answers] == [0] * len(batches)
+    assert outcome(cluster, "overlapping", b"last") == 0
+    assert values_up_to(cluster, "overlapping", b"last") == [b"0", b"1", b"2", b"3", b"4", b"last"]
+
+
+def test_one_connection_gets_its_answers_in_order_whatever_it_sent_while_followers_stood_still(
+    cluster: Cluster,
+) -> None:
+    create(cluster, "pipelined", 1)
+    leader = cluster.leader("pipelined")
+    followers = [number for number in cluster.numbers if number != leader]
+    everything = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    reading = fetch_request([("pipelined", 0, 0)], partition_max_bytes=1)
+    sent: queue.Queue[tuple[Api, int, int, bytes]] = queue.Queue()
+
+    def send(wire: Wire) -> None:
+        for number in range(PIPELINED):
+            value = b"%d" % number
+            kind, version, acks = apis.PRODUCE, PRODUCE, -1
+            request: Any = None
+            match number % 25:
+                case 3 | 17:
+                    acks = 0
+                case 5 | 11:
+                    acks = 1
+                case 23:
+                    kind, version, request = apis.METADATA, 12, everything
+                case 24:
+                    kind, version, request = apis.FETCH, FETCH_BY_NAME, reading
+            request = request or produce_request("pipelined", batch_of(value), acks=acks)
+            asked = wire.send(kind, version, request)
+            if acks:
+                sent.put((kind, version, asked, value))
+        sent.put((apis.PRODUCE, PRODUCE, 0, b""))
+
+    stored: dict[int, bytes] = {}
+    with Wire(cluster.brokers[leader].address) as wire, ThreadPoolExecutor(1) as pool:
+        for number in followers:
+            cluster.pause(number)
+        sending = pool.submit(send, wire)
+        until(lambda: sent.qsize() > 0, "the first request is sent")
+        with cluster.wire(leader) as other:
+            assert other.metadata("pipelined")["error_code"] == 0
+        for number in followers:
+            cluster.resume(number)
+        while (each := sent.get(timeout=PATIENCE_S))[2]:
+            kind, version, asked, value = each
+            answer = wire.receive(kind, version, asked)
+            if kind is apis.PRODUCE:
+                ((result,),) = (response["partition_responses"] for response in answer["responses"])
+                # A machine that is busy for long may have the followers out of sync.
+                if result["error_code"] == 0:
+                    assert result["base_offset"] > max(stored, default=-1)
+                    stored[result["base_offset"]] = value
+        sending.result()
+    assert outcome(cluster, "pipelined", b"last") == 0
+    found = values_up_to(cluster, "pipelined", b"last")
+    assert len(set(found)) == len(found)
+    assert {offset: found[offset] for offset in stored} == stored
+
+
+def test_kafkas_own_producer_loses_and_repeats_nothing_when_its_leader_is_killed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    create(cluster, "verifiable", 1)
+    settings, said = tmp_path / "producer.properties", tmp_path / "said"
+    settings.write_text(
+        "enable.idempotence=true\nretries=1000000\nmax.in.flight.requests.per.connection=5\n"
+        "linger.ms=0\nbatch.size=100\nreconnect.backoff.max.ms=100\nretry.backoff.max.ms=100\n"
+    )
+    command = [*kafka_tool("org.apache.kafka.tools.VerifiableProducer"), "--bootstrap-server", cluster.kafka]
+    command += ["--topic", "verifiable", "--max-messages", str(VERIFIED), "--throughput", str(VERIFIED)]
+    command += ["--acks", "-1", "--command-config", str(settings)]
+    with said.open("wb") as output:
+        process = start(command, stdout=output, stderr=output)
+        try:
+            until(lambda: said.read_bytes().count(b"producer_send_success") > VERIFIED // 10, "the producer is at work")
+            leader = cluster.leader("verifiable")
+            followers = [number for number in cluster.numbers if number != leader]
+            for number in followers:
+                cluster.pause(number)
+            # What the leader has been sent by now waits for followers.
+            cluster.kill(leader)
+            for number in followers:
+                cluster.resume(number)
+            assert process.wait(4 * PATIENCE_S) == 0, said.read_text()[-2000:]
+        finally:
+            process.kill()
+            process.wait()
+    lines = [json.loads(line) for line in said.read_text().splitlines() if line.startswith("{")]
+    told = {each["offset"]: each["value"].encode() for each in lines if each["name"] == "producer_send_success"}
+    assert len(told) == VERIFIED
+    assert outcome(cluster, "verifiable", b"last") == 0
+    found = values_up_to(cluster, "verifiable", b"last")
+    assert found == [*(b"%d" % number for number in range(VERIFIED)), b"last"]
+    assert {offset: found[offset] for offset in told} == told
 
 
 def elect(cluster: Cluster, topic: str) -> int:

@@ -18,6 +18,7 @@ import support
 from penstock.clock import SystemClock
 from penstock.cluster.coordination.contract import Create, Node, Put
 from penstock.cluster.coordination.sql import SqlCoordination
+from penstock.cluster.coordination.sql_tree import SqlTree
 from penstock.config.database_address import DatabaseAddress
 from penstock.errors import ConflictError, CoordinationError
 from penstock.sql.database import Connection, Database
@@ -390,6 +391,42 @@ class TestClockOfTheDatabase:
             for tree in trees:
                 await tree.close()
             server.kill()
+
+    async def test_who_is_gone_is_missed_in_time_although_it_was_set_back(
+        self, address: DatabaseAddress, connect_sql: ConnectSql, database: Database
+    ) -> None:
+        trees = [await connect_sql(address, SESSION_MS) for _ in range(2)]
+        lost: list[bool] = []
+        trees[0].on_session_lost(lambda: lost.append(True))
+        for number, tree in enumerate(trees):
+            await tree.commit(Create(f"/{number}", b"", leased=True))
+        keeping = trees[1]._session._keeping
+        assert keeping is not None
+        keeping.cancel()
+        # What was renewed by a clock that was an hour ahead.
+        sql = "UPDATE penstock_session SET ends_us = ends_us + 3600000000"
+        await database.run(lambda connection: connection.change(sql))
+
+        async def is_alone() -> bool:
+            return await trees[0].children("/") == ["0"]
+
+        await eventually(is_alone, "the lease of one that renews no more has ended")
+        assert not lost
+
+    async def test_a_session_of_a_broker_that_does_not_say_its_length_is_left_as_it_is(
+        self, address: DatabaseAddress, connect_sql: ConnectSql, database: Database
+    ) -> None:
+        """One of the version before, which may still run."""
+        await connect_sql(address)
+        tree = SqlTree("tests")
+
+        def begin(connection: Connection) -> None:
+            ends_us = f"{connection.dialect.now_us} + 3600000000"
+            connection.change(f"INSERT INTO penstock_session (id, namespace, ends_us) VALUES ('a', 'tests', {ends_us})")
+
+        await database.run(begin)
+        assert not (await database.run(lambda connection: tree.look(connection, 0), is_read_only=True)).has_overlong
+        assert await database.run(tree.shorten_sessions) == 0
 
 
 class TestDatabaseGoesAway:

@@ -14,6 +14,8 @@ from kafka import codec as codecs
 from kafka import errors as kafka_errors
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
+from penstock.admin import Cluster
+from penstock.admin import TopicPartition as LogPartition
 from support.broker_process import BrokerProcess
 
 CODECS = [
@@ -237,6 +239,12 @@ def test_the_cluster_and_its_disk_are_described(admin: KafkaAdminClient, broker:
     }
     assert sizes[0] > 1000
     assert sizes[1] == 0
+    # Segments are a field of ours, which only clients that know it ask for.
+    (log,) = Cluster(broker.kafka).log_dirs.segments([LogPartition(created, 0)])[1]
+    assert [(each.base_offset, each.end_offset) for each in log.segments] == [(0, 1)]
+    assert log.size_bytes == sizes[0]
+    (again,) = admin.describe_log_dirs([created])
+    assert [each["topics"] for each in again["log_dirs"]] == [each["topics"] for each in described["log_dirs"]]
 
 
 def test_topics_that_cannot_be_are_refused(admin: KafkaAdminClient, created: str) -> None:

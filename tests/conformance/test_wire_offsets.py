@@ -7,10 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kafka.protocol.admin import DescribeLogDirsResponse as KafkaPythonResponse
 
 from penstock.errors import Code
 from penstock.protocol import apis
+from penstock.protocol.decoding import decode
 from penstock.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from penstock.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from penstock.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -126,3 +133,29 @@ def test_the_end_of_an_epoch_without_records_is_known_to_those_who_were_told_the
         assert ends(wire) == {0: (0, 0), 2: (2, 0), 4: (4, 0), 5: (-1, -1)}
         wire.produce(topic, batch_of(b"a"))
         assert ends(wire) == {0: (0, 0), 2: (2, 0), 4: (4, 1), 5: (-1, -1)}
+
+
+def test_segments_are_told_to_whoever_asks_and_skipped_by_others(broker: BrokerProcess, topic: str) -> None:
+    api = apis.DESCRIBE_LOG_DIRS
+    with Wire(broker.address) as wire:
+        wire.create_topic(topic)
+        wire.produce(topic, batch_of(b"x" * 100, b"y"))
+        wanted = (DescribableLogDirTopic(topic=topic, partitions=(0,)),)
+        for version in range(api.min_version, api.max_version + 1):
+            # Who does not ask is sent nothing but Kafka's fields: kio refuses all others.
+            told = wire.ask(api, version, DescribeLogDirsRequest(topics=wanted))
+            (plain,) = told["results"][0]["topics"][0]["partitions"]
+            wire.send(api, version, DescribeLogDirsRequest(topics=wanted, include_segments=True))
+            frame, is_flexible = wire.frame(), version >= api.flexible_from
+            # kafka-python knows no such field, and skips it.
+            others = KafkaPythonResponse.decode(frame, version=version, header=True)
+            (other,) = others.results[0].topics[0].partitions
+            assert (other.partition_index, other.partition_size) == (0, plain["partition_size"])
+            ours, _ = decode(DescribeLogDirsResponse, version, frame, 4 + is_flexible)
+            (partition,) = ours.results[0].topics[0].partitions
+            if not is_flexible:
+                assert partition.segments == ()
+                continue
+            (segment,) = partition.segments
+            assert (segment.base_offset, segment.end_offset, segment.size) == (0, 2, plain["partition_size"])
+            assert 0 < segment.first_timestamp <= segment.max_timestamp

@@ -10,6 +10,7 @@ from penstock.records.batch import MAX_SEQUENCE, read_header, stamp_append_time
 from penstock.records.compression import Codec
 from penstock.storage.admission import RefusedRecordsError
 from penstock.storage.contract import Engine, Log
+from penstock.storage.memory import MemoryEngine
 from penstock.storage.retention import Hold
 from support.logs import (
     ALL,
@@ -97,6 +98,23 @@ async def test_every_codec_passes_through_byte_for_byte(new_log: NewLog, codec: 
     await append_batch(log, memoryview(sent), EPOCH)
     assert content(await log.read(0, ALL, 2)) == bytes(sent)
     assert [record.value for record in await read_all(log)] == [b"a" * 500, b"b" * 500]
+
+
+async def test_segments_are_told_from_the_first_offset_to_the_end(engine: Engine, new_log: NewLog) -> None:
+    log = await new_log(segment_bytes=1024)
+    assert list(log.described_segments()) == []
+    for number in range(5):
+        await append(log, PADDING, b"x", at_ms=NOW_MS + number)
+    found = log.described_segments()
+    if isinstance(engine, MemoryEngine):
+        assert list(found) == []
+        return
+    assert [(each.base_offset, each.end_offset) for each in found] == [(first, first + 2) for first in range(0, 10, 2)]
+    assert sum(each.size_bytes for each in found) == log.size_bytes
+    assert [each.max_timestamp_ms for each in found] == [NOW_MS + number for number in range(5)]
+    assert [each.first_timestamp_ms for each in found] == [NOW_MS + number for number in range(5)]
+    await log.trim(5)
+    assert [each.end_offset for each in log.described_segments()] == [6, 8, 10]
 
 
 # Reads

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from penstock import ids
 from penstock.brokerless.producer import new_producer_id
 from penstock.brokerless.sql.store import SqlStore
-from penstock.brokerless.store import Batch, GroupOffsets, Member, Sequenced
+from penstock.brokerless.store import GroupMember, GroupOffsets, SendBatch, Sequenced
 from penstock.clock import SystemClock
 from penstock.sdk.ports import Headers, Outgoing
 from support.broker_process import BrokerProcess
@@ -37,7 +37,7 @@ class Appender:
 
     def send(self, *values: bytes, headers: Headers = ()) -> None:
         messages = [Outgoing(TOPIC, value, headers=headers) for value in values]
-        self._store.append(Batch(ZERO, messages, Sequenced(self._producer, self._sent)))
+        self._store.append(SendBatch(ZERO, messages, Sequenced(self._producer, self._sent)))
         self._sent += len(values)
 
 
@@ -89,7 +89,7 @@ def test_a_group_goes_on_where_it_was_with_and_without_a_broker(
 ) -> None:
     store.topics.create(TOPIC, 1)
     Appender(store).send(*(b"%d" % number for number in range(10)))
-    store.heartbeat("g", Member("a", frozenset({TOPIC})), SESSION_MS)
+    store.heartbeat("g", GroupMember("a", frozenset({TOPIC})), SESSION_MS)
     epoch = store.claim("g", "a", [ZERO])[ZERO].epoch
     store.commit(GroupOffsets("g", "a", {ZERO: 4}, {ZERO: epoch}))
     store.leave("g", "a")
@@ -101,14 +101,14 @@ def test_a_group_goes_on_where_it_was_with_and_without_a_broker(
     consumer.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
     consumer.close()
     until(lambda: store.committed("g", [ZERO]) == {ZERO: 7}, "the table has the broker's offset")
-    store.heartbeat("g", Member("b", frozenset({TOPIC})), SESSION_MS)
+    store.heartbeat("g", GroupMember("b", frozenset({TOPIC})), SESSION_MS)
     granted = store.claim("g", "b", [ZERO])[ZERO]
     assert granted.committed == 7
     store.commit(GroupOffsets("g", "b", {ZERO: 9}, {ZERO: granted.epoch}))
     other = consumer_of(broker, **{"group.id": "g"})
     until(lambda: _committed(other) == 9, "the broker follows")
     # What the broker notes of it is no edit of a person.
-    assert ZERO in store.heartbeat("g", Member("b", frozenset({TOPIC})), SESSION_MS).claims
+    assert ZERO in store.heartbeat("g", GroupMember("b", frozenset({TOPIC})), SESSION_MS).claims
     other.close()
 
 

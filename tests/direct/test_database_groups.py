@@ -10,7 +10,7 @@ import pytest
 from penstock import direct
 from penstock.brokerless.producer import new_producer_id
 from penstock.brokerless.sql.store import SqlStore
-from penstock.brokerless.store import Batch, Sequenced, StoreAwayError, StoreRefusedError
+from penstock.brokerless.store import SendBatch, Sequenced, StoreAwayError, StoreRefusedError
 from penstock.cluster.metadata import DatabaseGroupInfo, DatabaseServer
 from penstock.cluster.metadata_draft import MetadataDraft
 from penstock.config.database_address import DatabaseAddress
@@ -57,7 +57,7 @@ def add_group(store: SqlStore, url: str, key: PasswordKey) -> None:
 
 
 def send(store: SqlStore, tp: TopicPartition, value: bytes) -> None:
-    store.append(Batch(tp, [Outgoing(TOPIC, value)], Sequenced(new_producer_id(), 0)))
+    store.append(SendBatch(tp, [Outgoing(TOPIC, value)], Sequenced(new_producer_id(), 0)))
 
 
 def values(store: SqlStore, tp: TopicPartition) -> list[bytes | None]:
@@ -77,14 +77,14 @@ def test_delayed_messages_of_another_group_are_delivered(store: SqlStore) -> Non
     store.topics.create(TOPIC, 2)
     for tp in (ZERO, ONE):
         delayed = Outgoing(TOPIC, b"later", headers=(("penstock-delay", b"300ms"),))
-        store.append(Batch(tp, [delayed], Sequenced(new_producer_id(), 0)))
+        store.append(SendBatch(tp, [delayed], Sequenced(new_producer_id(), 0)))
     for tp in (ZERO, ONE):
         until(lambda tp=tp: values(store, tp) == [b"later"], "it is delivered")
 
 
 def test_a_transaction_over_two_groups_is_refused(store: SqlStore) -> None:
     store.topics.create(TOPIC, 2)
-    batches = [Batch(tp, [Outgoing(TOPIC, b"x")], Sequenced(new_producer_id(), 0)) for tp in (ZERO, ONE)]
+    batches = [SendBatch(tp, [Outgoing(TOPIC, b"x")], Sequenced(new_producer_id(), 0)) for tp in (ZERO, ONE)]
     with pytest.raises(StoreRefusedError, match="several database groups"):
         store.commit_transaction(batches, None, None)
     assert values(store, ZERO) == values(store, ONE) == []

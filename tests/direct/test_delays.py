@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from penstock.brokerless.producer import new_producer_id
 from penstock.brokerless.sql.store import SqlStore
-from penstock.brokerless.store import Batch, Sequenced
+from penstock.brokerless.store import SendBatch, Sequenced
 from penstock.clock import SystemClock
 from penstock.ids import TopicPartition
 from penstock.sdk.ports import Headers, Outgoing
@@ -37,7 +40,7 @@ def sender(store: SqlStore) -> Callable[[bytes | None, Headers], None]:
 
     def send(value: bytes | None, headers: Headers) -> None:
         nonlocal sent
-        store.append(Batch(ZERO, [Outgoing(TOPIC, value, headers=headers)], Sequenced(producer, sent)))
+        store.append(SendBatch(ZERO, [Outgoing(TOPIC, value, headers=headers)], Sequenced(producer, sent)))
         sent += 1
 
     return send
@@ -45,6 +48,23 @@ def sender(store: SqlStore) -> Callable[[bytes | None, Headers], None]:
 
 def due_in(milliseconds: int) -> Headers:
     return (("penstock-deliver-at", str(SystemClock().now_ms() + milliseconds).encode()),)
+
+
+def test_clients_that_append_while_the_custodian_delivers_cause_no_log_lines(
+    store: SqlStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The custodian writes into tables that clients write into all the time: that is no news."""
+    caplog.set_level(logging.INFO, "penstock")
+    store.topics.create(TOPIC, 1)
+    send = sender(store)
+    for number in range(40):
+        send(b"now %d" % number, ())
+        if number % 8 == 0:
+            send(b"later %d" % number, due_in(200))
+    until(lambda: len(messages(store)) == 45, "all are delivered")
+    lines = [record.getMessage() for record in caplog.records]
+    assert not [line for line in lines if "appended first" in line or "could not take in" in line]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_a_delayed_message_is_delivered_and_never_early(store: SqlStore) -> None:
@@ -82,7 +102,7 @@ def test_a_thousand_messages_of_one_millisecond_in_small_batches_are_delivered_o
         producer = new_producer_id()
         for number in range(first, first + 500, 10):
             some = [Outgoing(TOPIC, b"%d" % each, headers=headers) for each in range(number, number + 10)]
-            store.append(Batch(ZERO, some, Sequenced(producer, number)))
+            store.append(SendBatch(ZERO, some, Sequenced(producer, number)))
 
     threads = [threading.Thread(target=send_some, args=(store, 500 * at)) for at, store in enumerate(stores)]
     for thread in threads:

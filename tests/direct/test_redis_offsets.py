@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from penstock.brokerless.sql.store import SqlStore
-from penstock.brokerless.store import FencedClaimError, GroupOffsets, Member
+from penstock.brokerless.store import FencedClaimError, GroupMember, GroupOffsets
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import InvalidInputError
 from penstock.sql.database import Connection
@@ -43,7 +43,7 @@ def stores(url: str, redis: RedisProcess) -> Iterator[list[SqlStore]]:
 
 
 def joined(store: SqlStore, name: str) -> tuple[int, int | None]:
-    store.heartbeat("g", Member(name, frozenset({TOPIC})), SESSION_MS)
+    store.heartbeat("g", GroupMember(name, frozenset({TOPIC})), SESSION_MS)
     granted = store.claim("g", name, [ZERO])[ZERO]
     return granted.epoch, granted.committed
 
@@ -96,7 +96,7 @@ def test_an_offset_that_a_person_sets_counts_for_more_than_redis(stores: list[Sq
     stores[0].commit(GroupOffsets("g", "a", {ZERO: 5}, {ZERO: epoch}))
     until(lambda: in_database(stores[1]) == [(5,)], "the offset is in the database")
     by_hand(stores[1], "UPDATE orders_consumers SET committed_offset = 2")
-    assert ZERO not in stores[0].heartbeat("g", Member("a", frozenset({TOPIC})), SESSION_MS).claims
+    assert ZERO not in stores[0].heartbeat("g", GroupMember("a", frozenset({TOPIC})), SESSION_MS).claims
     assert joined(stores[0], "a")[1] == 2
 
 

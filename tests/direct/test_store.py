@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -9,10 +10,10 @@ import pytest
 from penstock.brokerless.producer import new_producer_id
 from penstock.brokerless.sql.store import SqlStore
 from penstock.brokerless.store import (
-    Batch,
     FencedClaimError,
+    GroupMember,
     GroupOffsets,
-    Member,
+    SendBatch,
     Sequenced,
     StoreRefusedError,
 )
@@ -21,6 +22,7 @@ from penstock.sdk.errors import InvalidInputError, TopicError
 from penstock.sdk.ports import Headers, Outgoing
 from penstock.sql.database import Connection
 from penstock.storage.sql.table_names import offset_table_of
+from support.waiting import until
 
 from .conftest import OpenStore
 
@@ -29,16 +31,16 @@ ZERO = TopicPartition(TOPIC, 0)
 SESSION_MS = 30_000
 
 
-def batch(producer: int, first: int, *values: bytes, headers: Headers = (), tp: TopicPartition = ZERO) -> Batch:
-    return Batch(tp, [Outgoing(tp.topic, value, headers=headers) for value in values], Sequenced(producer, first))
+def batch(producer: int, first: int, *values: bytes, headers: Headers = (), tp: TopicPartition = ZERO) -> SendBatch:
+    return SendBatch(tp, [Outgoing(tp.topic, value, headers=headers) for value in values], Sequenced(producer, first))
 
 
 def values(store: SqlStore, offset: int = 0, tp: TopicPartition = ZERO) -> list[bytes | None]:
     return [message.value for message in store.read(tp, offset, 1000).messages]
 
 
-def member(name: str, topics: Sequence[str] = (TOPIC,)) -> Member:
-    return Member(name, frozenset(topics))
+def member(name: str, topics: Sequence[str] = (TOPIC,)) -> GroupMember:
+    return GroupMember(name, frozenset(topics))
 
 
 def by_hand(store: SqlStore, sql: str, *params: object) -> None:
@@ -56,7 +58,7 @@ def _topic(store: SqlStore) -> None:
 def test_messages_are_read_as_they_were_sent(store: SqlStore) -> None:
     headers: Headers = (("penstock-biz-id", b"7"), ("penstock-tags", b"new"), ("other", None), ("raw", b"\xff"))
     sent = Outgoing(TOPIC, b"body", key=b"key", headers=headers, timestamp_ms=1_700_000_000_000)
-    offsets = store.append(Batch(ZERO, [sent, Outgoing(TOPIC, None)], Sequenced(new_producer_id(), 0)))
+    offsets = store.append(SendBatch(ZERO, [sent, Outgoing(TOPIC, None)], Sequenced(new_producer_id(), 0)))
     first, second = store.read(ZERO, 0, 10).messages
     assert offsets == [0, 1]
     assert (first.value, first.key, first.headers, first.timestamp_ms) == (
@@ -157,6 +159,22 @@ def test_a_member_whose_session_is_over_loses_its_claims_and_cannot_commit(
     store.commit(GroupOffsets("g", "b", {ZERO: 0}, {ZERO: taken.epoch}))
     with pytest.raises(FencedClaimError):
         late.commit(GroupOffsets("g", "late", {ZERO: 0}, {ZERO: epoch}))
+
+
+def test_a_member_that_is_gone_is_missed_in_time_although_the_clock_was_set_back(store: SqlStore) -> None:
+    store.heartbeat("g", member("gone"), SESSION_MS)
+    store.claim("g", "gone", [ZERO])
+    # What it has renewed by a clock that was an hour ahead.
+    by_hand(store, "UPDATE direct_member SET expires_at = expires_at + 3600000000")
+    until(lambda: len(store.heartbeat("g", member("b"), 1_000).members) == 1, "the member that is gone is missed")
+    assert set(store.claim("g", "b", [ZERO])) == {ZERO}
+
+
+def test_a_turn_that_a_leader_asked_for_before_the_clock_was_set_back_is_over(store: SqlStore) -> None:
+    later_us = time.time_ns() // 1000 + 3_600_000_000
+    store.append(batch(new_producer_id(), 0, b"a"))
+    by_hand(store, "UPDATE queue SET token = ? WHERE table_name = ?", f"turn:{later_us}", f"{TOPIC}_0")
+    assert store.append(batch(new_producer_id(), 0, b"b")) == [1]
 
 
 def test_an_epoch_of_an_earlier_claim_of_the_same_member_is_refused(store: SqlStore) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -14,11 +16,14 @@ import pytest
 import sqlalchemy
 
 import penstock
+import penstock.direct.aio
 from penstock import direct
 from penstock.brokerless.sql.store import SqlStore
 from penstock.config.database_address import DatabaseAddress, DialectName
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import InvalidInputError, TopicError
+from penstock.sdk.headers import ERROR, text_of
+from penstock.sdk.topic_names import dead_topic
 from support.waiting import until
 
 from .conftest import OpenClient
@@ -192,6 +197,135 @@ def test_a_handler_and_its_message_are_one_transaction(url: str, ready: SqlStore
     assert sorted(value or b"" for value in stored(ready, TopicPartition("billed", 0))) == [
         b"%d" % number for number in range(10)
     ]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What applications send in these tests."""
+
+    number: int
+    customer: str
+
+
+def test_a_handler_in_a_transaction_takes_and_sends_typed_payloads(
+    url: str, ready: SqlStore, open_client: OpenClient
+) -> None:
+    client = open_client(url)
+    billed: list[tuple[Order, str | None]] = []
+    dead: list[penstock.Message] = []
+
+    @client.subscribe_in_transaction(TOPIC, group="billing")
+    def bill(order: Order, transaction: direct.HandlerTransaction, message: penstock.Message) -> None:
+        transaction.cursor().execute(f"INSERT INTO bills (order_id) VALUES ({mark(url)})", (str(order.number),))
+        transaction.send("billed", Order(order.number + 100, order.customer))
+        assert order == message.decode(Order)
+
+    @client.subscribe("billed", group="mail")
+    def mail(order: Order, message: penstock.Message) -> None:
+        billed.append((order, message.header("penstock-content-type")))
+
+    client.subscribe(dead_topic("billing"), dead.append, group="dead-letters")
+    client.send(TOPIC, Order(7, "ann"))
+    client.send(TOPIC, b'{"number": "eight"}')
+    client.start()
+    until(lambda: billed and dead, "one is billed, and one is a dead letter")
+    client.stop()
+    assert billed == [(Order(107, "ann"), "json")]
+    assert bills(url) == ["7"]
+    assert "number" in (text_of(dead[0].headers, ERROR) or "")
+
+
+def test_a_coroutine_and_its_message_are_one_transaction(url: str, ready: SqlStore) -> None:
+    failures = {2, 5}
+    insert = f"INSERT INTO bills (order_id) VALUES ({mark(url)})"
+
+    async def main() -> None:
+        async with direct.aio.Client(url) as client:
+
+            @client.subscribe_in_transaction(
+                TOPIC, group="billing", concurrency=3, retries=penstock.Retries(attempts=3, first="50ms")
+            )
+            async def bill(order: Order, transaction: direct.aio.AsyncHandlerTransaction) -> None:
+                await transaction.execute(insert, (str(order.number),))
+                assert await transaction.execute(f"SELECT 1 FROM bills WHERE order_id = '{order.number}'")
+                transaction.send("billed", order)
+                if order.number in failures:
+                    failures.remove(order.number)
+                    raise ValueError("fails once, after its work")
+
+            for number in range(10):
+                await client.send(TOPIC, Order(number, "ann"))
+            await client.start()
+            await asyncio.to_thread(until, lambda: len(bills(url)) >= 10, "all are billed")
+            await client.stop()
+
+    asyncio.run(main())
+    assert not failures
+    assert bills(url) == [str(number) for number in range(10)]
+    assert len(stored(ready, TopicPartition("billed", 0))) == 10
+
+
+def test_a_coroutine_that_takes_too_long_commits_nothing(url: str, ready: SqlStore) -> None:
+    ended: list[str] = []
+    insert = f"INSERT INTO bills (order_id) VALUES ({mark(url)})"
+
+    async def main() -> None:
+        async with direct.aio.Client(url, timeout="1s") as client:
+
+            @client.subscribe_in_transaction(TOPIC, group="billing", retries=penstock.Retries(attempts=2, first="1ms"))
+            async def bill(message: penstock.Message, transaction: direct.aio.AsyncHandlerTransaction) -> None:
+                await transaction.execute(insert, (f"attempt {message.attempt}",))
+                if message.attempt > 1:
+                    return
+                try:
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    with pytest.raises(InvalidInputError, match="the transaction is over"):
+                        await transaction.execute(insert, ("late",))
+                    ended.append("cancelled")
+                    raise
+
+            await client.send(TOPIC, b"x")
+            await client.start()
+            await asyncio.to_thread(until, lambda: bills(url), "the second attempt succeeds")
+
+    asyncio.run(main())
+    assert (bills(url), ended) == (["attempt 2"], ["cancelled"])
+
+
+def test_an_error_of_the_applications_tables_is_not_taken_for_a_message_that_was_handled(
+    url: str, ready: SqlStore, open_client: OpenClient
+) -> None:
+    """A constraint that is checked at COMMIT only PostgreSQL has; the others refuse at once."""
+    is_deferred = url.startswith("postgresql")
+    with application(url) as connection:
+        unique = "UNIQUE DEFERRABLE INITIALLY DEFERRED" if is_deferred else "UNIQUE"
+        connection.cursor().execute(f"CREATE TABLE once (order_id VARCHAR(50) {unique})")
+        connection.cursor().execute("INSERT INTO once (order_id) VALUES ('7')")
+        connection.commit()
+    client, dead = open_client(url), list[penstock.Message]()
+
+    @client.subscribe_in_transaction(TOPIC, group="billing", retries=penstock.Retries(attempts=1))
+    def bill(message: penstock.Message, transaction: direct.HandlerTransaction) -> None:
+        transaction.cursor().execute("INSERT INTO once (order_id) VALUES ('7')")
+
+    client.subscribe(dead_topic("billing"), dead.append, group="dead-letters")
+    client.send(TOPIC, b"7")
+    client.start()
+    until(lambda: dead, "the message is a dead letter")
+    assert dead[0].value == b"7"
+
+
+def test_a_handler_without_a_transaction_is_refused(url: str, open_client: OpenClient) -> None:
+    client = open_client(url)
+
+    def only_message(message: penstock.Message) -> None: ...
+
+    async def coroutine(message: penstock.Message, transaction: direct.HandlerTransaction) -> None: ...
+
+    for handler, said in ((only_message, "and a HandlerTransaction"), (coroutine, "is a coroutine function")):
+        with pytest.raises(InvalidInputError, match=said):
+            client.subscribe_in_transaction(TOPIC, handler, group="billing")
 
 
 def test_a_message_that_comes_again_is_not_handled_again_unless_a_person_moves_the_group_back(

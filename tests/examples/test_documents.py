@@ -29,6 +29,7 @@ RUN_HERE = (
     "docs/worker.md",
     "docs/push.md",
     "docs/admin.md",
+    "docs/quotas.md",
 )
 DOCUMENTS = (*RUN_HERE, "docs/transactions.md", "docs/pipeline.md")
 MYPY_S = 300

@@ -168,12 +168,12 @@ def test_what_an_archive_does_not_have_yet_is_shown_until_the_topic_goes(new_bro
         for _ in range(5):
             wire.produce(topic, batch_of(b"x"))
     lag = "penstock_archive_lag_records", (("partition", "0"), ("topic", topic))
-    until(lambda: broker.metrics().get(lag) == 5, "nothing is archived")
+    until(lambda: broker.metrics(lag[0]).get(lag) == 5, "nothing is archived")
     consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": "archive"})
     try:
         consumer.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
     finally:
         consumer.close()
-    until(lambda: broker.metrics()[lag] == 2, "three of five are archived")
+    until(lambda: broker.metrics(lag[0])[lag] == 2, "three of five are archived")
     admin.delete_topics([topic])[topic].result()
-    until(lambda: lag not in broker.metrics(), "the topic is gone")
+    until(lambda: lag not in broker.metrics(lag[0]), "the topic is gone")

@@ -68,8 +68,7 @@ class Watched:
     def _ticks(self) -> dict[float, float]:
         return {
             float(dict(labels)["le"]): value
-            for (name, labels), value in self._broker.metrics().items()
-            if name == "penstock_event_loop_busy_seconds_bucket"
+            for (_, labels), value in self._broker.metrics("penstock_event_loop_busy_seconds_bucket").items()
         }
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from conftest import SHARED, running_broker
+from conftest import SHARED, NewStorage, running_broker
 from support.broker_process import BrokerProcess
-from support.programs import required_program
+from support.class_archive import quick_spark
 from support.spark import small_settings
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from penstock.pipeline.session import SparkOptions, start
 
-    required_program("java")
     # A task may fail once.
     folder = tmp_path_factory.mktemp("spark")
     options = SparkOptions(folder=folder, master="local[2,2]", memory="700m", settings=small_settings())
-    session = start("penstock tests", options)
+    with quick_spark(tmp_path_factory.mktemp("java")):
+        session = start("penstock tests", options)
     yield session
     gateway = session.sparkContext._gateway
     assert gateway is not None
@@ -46,9 +46,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(tmp_path_factory: pytest.TempPathFactory, broker_storage: NewStorage) -> Iterator[BrokerProcess]:
     """One for each file: whoever asks for all topics shall not have to read those of other tests."""
-    with running_broker(tmp_path_factory.mktemp("broker"), SHARED) as process:
+    with running_broker(tmp_path_factory.mktemp("broker"), SHARED, broker_storage()) as process:
         yield process
 
 

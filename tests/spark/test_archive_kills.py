@@ -18,11 +18,13 @@ from penstock.pipeline.topics.options import TopicSelection
 from spark.archive_kills import run
 from support.broker_process import BrokerProcess
 from support.lake import lake_values
-from support.programs import PENSTOCK, dying_with_us, environment, required_program
+from support.programs import PENSTOCK, dying_with_us, environment
 from support.spark import send, small_spark
 from support.waiting import until
 
 _PATIENCE_S = 120
+
+pytestmark = pytest.mark.usefixtures("java")
 
 
 def test_an_archiver_that_is_killed_at_every_step_loses_and_doubles_nothing(
@@ -42,7 +44,6 @@ def test_the_command_goes_on_where_it_was_killed_and_only_who_takes_over_replace
     tmp_path: Path,
     started: list[subprocess.Popen[bytes]],
 ) -> None:
-    required_program("java")
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
     sent = [b"%05d" % number for number in range(3000)]
     for number in range(2):

@@ -158,7 +158,7 @@ def test_of_two_compactions_at_once_one_is_refused(
             archive_all(archiver)
             return made
 
-    with pytest.raises(PipelineError, match="3 files were replaced or removed by somebody else meanwhile"):
+    with pytest.raises(PipelineError, match="another program replaced or removed 3 files meanwhile"):
         compact(lake_of(tmp_path), Slow())
     assert len(lake_rows(tmp_path)) == 4
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from conftest import BrokerFactory
-from support.class_archive import quick_jvm
-from support.programs import required_program
 from support.tutorial import ROOT, follow
+
+pytestmark = pytest.mark.usefixtures("java")
 
 
 def test_the_tutorial_of_the_pipeline_does_what_it_says(new_broker: BrokerFactory, tmp_path: Path) -> None:
-    required_program("java")
-    follow((ROOT / "docs" / "pipeline.md").read_text(), new_broker(), tmp_path, {"JAVA_TOOL_OPTIONS": quick_jvm()})
+    follow((ROOT / "docs" / "pipeline.md").read_text(), new_broker(), tmp_path)

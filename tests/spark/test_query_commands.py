@@ -9,18 +9,21 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from support.broker_process import BrokerProcess
 from support.commands import complaint
 from support.lake import archive_all, archiver_of
-from support.programs import PENSTOCK, environment, required_program, run
+from support.programs import PENSTOCK, environment, run
 from support.spark import send, small_spark
 
 MakeTopic = Callable[..., str]
 JVM_S = 300
 
+pytestmark = pytest.mark.usefixtures("java")
+
 
 def pipeline(*arguments: str) -> subprocess.CompletedProcess[bytes]:
-    required_program("java")
     command = [PENSTOCK, "pipeline", *arguments, *small_spark()]
     return subprocess.run(command, capture_output=True, timeout=JVM_S, env=environment(), check=False)
 

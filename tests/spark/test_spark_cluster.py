@@ -12,16 +12,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.broker_process import BrokerProcess
 from support.class_archive import quick_jvm
 from support.lake import lake_values
-from support.programs import PENSTOCK, dying_with_us, environment, required_program
+from support.programs import PENSTOCK, dying_with_us, environment
 from support.spark import send
 from support.spark_cluster import SparkCluster
 
 _PATIENCE_S = 180
 
+pytestmark = pytest.mark.usefixtures("java")
+
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
-    required_program("java")
     found = SparkCluster(tmp_path)
     try:
         yield found.start()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import struct
 import subprocess
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,15 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from penstock.config.database_address import DatabaseAddress
+from penstock.protocol import apis
 from penstock.sql.database import Database
 from support.broker_process import BrokerProcess
 from support.delayed import Arrivals, delayed, send
+from support.locked_rows import locked_rows
 from support.programs import PENSTOCK, environment
-from support.stores import MariaDbProcess, NewDatabase
+from support.stores import SERVERS, MariaDbProcess, NewDatabase
 from support.waiting import PATIENCE_S, until
+from support.wire import PRODUCE, Wire, batch_of, produce_request
 
 from .conftest import NewSqlBroker
 
@@ -106,6 +112,40 @@ async def test_all_that_was_acknowledged_outlives_the_broker_and_its_folder(url:
         (number + 1, f"order-2-{number}", "paid", b"key-2-%d" % number, b"2-%d" % number) for number in range(100, 150)
     ]
     assert anew.stop() == 0
+
+
+@pytest.mark.parametrize("url", SERVERS, indirect=True)
+async def test_a_consumer_that_waits_gets_what_is_stored_after_its_producer_went_away(
+    url: str, sql_broker: NewSqlBroker
+) -> None:
+    broker = sql_broker(url)
+    database = await Database.open(DatabaseAddress.parse(url), connections=2)
+    with Wire(broker.address) as wire:
+        wire.create_topic(TOPIC, 2)
+        assert wire.produce(TOPIC, batch_of(b"before"), partition=1)["error_code"] == 0
+        # It asks again only when the test has failed.
+        patient = {"fetch.wait.max.ms": 250_000, "socket.timeout.ms": 300_000}
+        consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": "never joined", **patient})
+        # It makes all its connections, and does so before a fetch waits on one of them.
+        consumer.committed([TopicPartition(TOPIC, 1)], PATIENCE_S)
+        consumer.assign([TopicPartition(TOPIC, 1, 0)])
+        assert [message.value() for message in consumer.consume(1, PATIENCE_S)] == [b"before"]
+        until(lambda: broker.metric("penstock_parked_fetches") == 1, "the consumer waits")
+        connections = broker.metric("penstock_connections")
+        async with locked_rows(database, f"{TOPIC}_1"):
+            async with locked_rows(database, f"{TOPIC}_0"):
+                for partition, value in enumerate((b"elsewhere", b"after")):
+                    wire.send(apis.PRODUCE, PRODUCE, produce_request(TOPIC, batch_of(value), partition=partition))
+                end_offset = partial(broker.metric, "penstock_log_end_offset", topic=TOPIC, partition="1")
+                until(lambda: end_offset() == 2, "both are written")
+                wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                wire.socket.close()
+            # The broker finds out when it answers the first.
+            until(lambda: broker.metric("penstock_connections") == connections - 1, "the producer has gone")
+            assert broker.metric("penstock_parked_fetches") == 1
+    await database.close()
+    assert [message.value() for message in consumer.consume(1, PATIENCE_S)] == [b"after"]
+    consumer.close()
 
 
 def test_transactions_are_kept_over_a_crash(url: str, sql_broker: NewSqlBroker) -> None:

@@ -1,5 +1,5 @@
-"""A broker whose database refuses, is full or loses connections, while a real producer sends: nothing acknowledged is
-lost, nothing comes twice, and the broker's log names the reason.
+"""A broker whose database refuses, is full, loses connections, or has another clock or altered tables, while a real
+producer sends: nothing acknowledged is lost, nothing comes twice, and the broker's log names the reason.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from support.broker_process import BrokerProcess
+from support.delayed import Arrivals, assert_not_early, delayed, send
+from support.shifted_clock import ShiftedClocks
 from support.stores import DatabaseServer, MariaDbProcess
 from support.waiting import PATIENCE_S, until
 
-from .conftest import NewSqlBroker
+from .conftest import NewSqlBroker, by_hand, query
 from .test_broker import by_partition, create, read
 
 TOPIC = "orders"
 PARTITIONS = 2
 SCHEMA = "troubles"
 LEASE_MS = 3_000
+HOUR_MS = 3_600_000
 
 
 class Sender:
@@ -182,6 +185,53 @@ def test_a_server_without_room_until_it_is_given_more(tmp_path: Path, sql_broker
         broker.kill()
     finally:
         server.kill()
+
+
+def test_a_table_that_was_altered_is_named_and_the_other_partition_goes_on(
+    own_server: DatabaseServer, broker: BrokerProcess
+) -> None:
+    with Sender(broker) as sender:
+        sender.goes_on()
+        own_server.administer(f"alter table {TOPIC}_0 rename column headers to header", SCHEMA)
+        until(lambda: f'table \\"{TOPIC}_0\\" is missing or was altered' in broker.log, "the broker names the table")
+        sender.goes_on()
+        own_server.administer(f"alter table {TOPIC}_0 rename column header to headers", SCHEMA)
+        broker.restart()
+        sender.goes_on()
+    sender.check()
+
+
+def test_a_clock_that_jumps_an_hour_and_back_changes_no_leader_and_makes_no_message_early(
+    tmp_path: Path, sql_broker: NewSqlBroker
+) -> None:
+    clocks = ShiftedClocks(tmp_path)
+    server = MariaDbProcess(tmp_path / "mariadb", clocks.environment("mariadb")).start()
+    try:
+        url = server.create_database(SCHEMA)
+        brokers = [sql_broker(url, number, **{"cluster.lease_ms": LEASE_MS}) for number in (1, 2)]
+        create(brokers[0], TOPIC, PARTITIONS)
+        create(brokers[0], "later", 1)
+        with Sender(brokers[0]) as sender, Arrivals(brokers[0].kafka, "later") as arrivals:
+            sender.goes_on()
+            before = leader_epochs(url)
+            send(brokers[0].kafka, "later", [delayed(b"late", "6s")])
+            for ahead_ms in (HOUR_MS, -HOUR_MS):
+                clocks.set("mariadb", ahead_ms)
+                over_s = time.monotonic() + 1.5 * LEASE_MS / 1000
+                until(lambda over_s=over_s: time.monotonic() > over_s, "a lease has passed")
+                sender.goes_on()
+            assert_not_early(arrivals.until(1))
+            assert leader_epochs(url) == before
+        sender.check()
+        for broker in brokers:
+            broker.kill()
+    finally:
+        server.kill()
+
+
+def leader_epochs(url: str) -> dict[str, int]:
+    rows = by_hand(url, query("SELECT table_name, leader_epoch FROM queue"))
+    return {table: epoch for table, epoch in rows if table in (f"{TOPIC}_0", f"{TOPIC}_1", "later_0")}
 
 
 def room_for(megabytes: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
+from itertools import groupby
 
 import pytest
 
@@ -83,6 +84,32 @@ async def test_servers_say_who_takes_writes_and_how_far_they_are_behind(
     await eventually(lambda: replica.heartbeat_ms == 2_000_000)
 
 
+async def test_an_answer_to_a_question_from_before_a_change_does_not_count_after_it(group: DatabaseGroup) -> None:
+    server = GroupServer(Database.unconnected(group.primary.address, connections=1, timeout_ms=OPEN_LIMIT_MS))
+    question = asyncio.create_task(server.ask(has_replicas=False))
+    await asyncio.sleep(0)
+    server.ask_after_change()
+    await question
+    assert (server.was_asked, server.is_known_since_change) == (True, False)
+    await server.ask(has_replicas=False)
+    assert server.is_known_since_change
+    await server.close()
+
+
+async def test_a_server_that_failed_once_is_not_known_and_one_that_is_down_is(
+    group: DatabaseGroup, replicated: MariaDbPair
+) -> None:
+    await eventually(lambda: all(server.is_known_since_change for server in group.servers))
+    server = GroupServer(Database.unconnected(group.primary.address, connections=1, timeout_ms=OPEN_LIMIT_MS))
+    await asyncio.to_thread(replicated.primary.kill)
+    await server.ask(has_replicas=False)
+    assert (server.is_down, server.is_known_since_change) == (False, False)
+    await server.ask(has_replicas=False)
+    assert (server.is_down, server.is_known_since_change) == (True, True)
+    await server.close()
+    await asyncio.to_thread(replicated.primary.start)
+
+
 async def test_reads_go_to_the_replica_at_once_when_the_primary_is_killed(
     group: DatabaseGroup, replicated: MariaDbPair
 ) -> None:
@@ -141,7 +168,8 @@ async def test_a_primary_that_takes_no_writes_is_known_and_still_read(
     finally:
         replicated.primary.administer("set global read_only = off")
     await eventually(lambda: group.takes_writes)
-    assert changes == [False, True]
+    # What else has changed is told too.
+    assert [takes_writes for takes_writes, _ in groupby(changes)] == [False, True]
 
 
 async def test_who_knew_another_primary_changes_nothing(

@@ -1,7 +1,10 @@
-"""Connections that check who the server is."""
+"""TLS to a database server, by options of its address: the server is checked, and so is its name."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,57 +12,97 @@ import pytest
 
 from penstock.config.database_address import DatabaseAddress
 from penstock.sql.database import Database
-from penstock.sql.errors import Denied, Unreachable
-from support.programs import required_program, run
-from support.stores import MariaDbProcess
+from penstock.sql.errors import DatabaseError
+from support.certificates import Authority
+from support.stores import MariaDbProcess, PostgresProcess
+from support.waiting import PATIENCE_S
 
-from .conftest import query
-
-
-def openssl(*arguments: str) -> None:
-    done = run([required_program("openssl"), *arguments])
-    assert done.returncode == 0, done.stderr.decode()
-
-
-def new_authority(folder: Path, name: str) -> Path:
-    """A certificate that others are signed with."""
-    pair = ["-keyout", f"{folder}/{name}.key", "-out", f"{folder}/{name}.pem"]
-    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", *pair, "-subj", f"/CN={name}", "-days", "2")
-    return folder / f"{name}.pem"
+TLS_OF_MARIADB = "select variable_value from information_schema.session_status where variable_name = 'Ssl_version'"
+TLS_OF_POSTGRESQL = "select version from pg_stat_ssl where pid = pg_backend_pid()"
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[MariaDbProcess]:
-    """One with a certificate for 127.0.0.1 by the authority `ours`."""
-    authority = new_authority(tmp_path, "ours")
-    at = f"{tmp_path}/server"
-    openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{at}.key", "-out", f"{at}.csr", "-subj", "/CN=server")
-    (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1")
-    by = ["-CA", str(authority), "-CAkey", f"{tmp_path}/ours.key", "-CAcreateserial", "-days", "2"]
-    openssl("x509", "-req", "-in", f"{at}.csr", *by, "-extfile", f"{tmp_path}/names", "-out", f"{at}.pem")
-    options = [f"--ssl-cert={at}.pem", f"--ssl-key={at}.key", f"--ssl-ca={authority}", "--require-secure-transport"]
-    process = MariaDbProcess(tmp_path / "mariadb", options=options)
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "ca")
+
+
+@pytest.fixture
+def mariadb(authority: Authority, tmp_path: Path) -> Iterator[MariaDbProcess]:
+    """A server on which the user needs TLS."""
+    certificate, key = authority.sign("mariadb")
+    options = [f"--ssl-cert={certificate}", f"--ssl-key={key}", f"--ssl-ca={authority.file}"]
+    server = MariaDbProcess(tmp_path / "mariadb", options=options)
     try:
-        yield process.start()
+        server.start()
+        server.administer("alter user penstock@'127.0.0.1' require ssl")
+        yield server
     finally:
-        process.kill()
+        server.kill()
 
 
-async def test_a_server_is_taken_for_what_its_certificate_says_and_for_nothing_else(
-    server: MariaDbProcess, tmp_path: Path
-) -> None:
-    address = server.create_database("safe")
-    database = await Database.open(DatabaseAddress.parse(f"{address}?ssl_ca={tmp_path}/ours.pem"))
-    assert (await database.run(query("SHOW STATUS LIKE 'Ssl_version'")))[0][1].startswith("TLS")
-    await database.close()
-    other = new_authority(tmp_path, "other")
-    with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
-        await Database.open(DatabaseAddress.parse(f"{address}?ssl_ca={other}"))
-    by_name = address.replace("127.0.0.1", "localhost")
-    with pytest.raises(Unreachable, match="not valid for 'localhost'"):
-        await Database.open(DatabaseAddress.parse(f"{by_name}?ssl_ca={tmp_path}/ours.pem"))
+def show(server: PostgresProcess, files: tuple[Path, Path]) -> None:
+    """From the next time that the server reads its settings, new connections see this certificate."""
+    for name, made in zip(("cert", "key"), files, strict=True):
+        file = server.data / f"server.{name}"
+        shutil.copy(made, file)
+        file.chmod(0o600)
+        if os.getuid() == 0:
+            shutil.chown(file, "postgres", "postgres")
+        server.administer(f"alter system set ssl_{name}_file = '{file}'")
 
 
-async def test_a_certificate_that_is_missing_is_named() -> None:
-    with pytest.raises(Denied, match="the file of ssl_ca cannot be read: /absent/ca"):
-        await Database.open(DatabaseAddress.parse("mysql://penstock:secret@127.0.0.1:1/queues?ssl_ca=/absent/ca.pem"))
+@pytest.fixture
+def postgresql(authority: Authority) -> Iterator[PostgresProcess]:
+    server = PostgresProcess()
+    try:
+        server.start()
+        show(server, authority.sign("postgresql"))
+        server.administer("alter system set ssl = on")
+        (server.data / "pg_hba.conf").write_text(
+            "host all admin 127.0.0.1/32 trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n"
+        )
+        server.administer("select pg_reload_conf()")
+        yield server
+    finally:
+        server.remove()
+
+
+async def asked(url: str, question: str) -> str:
+    database = await Database.open(DatabaseAddress.parse(url), connections=1, timeout_ms=10_000, patience_ms=0)
+    try:
+        rows = await database.run(lambda session: session.execute(question), is_read_only=True)
+    finally:
+        await database.close()
+    return str(rows[0][0])
+
+
+async def test_mariadb(mariadb: MariaDbProcess, authority: Authority, tmp_path: Path) -> None:
+    url = mariadb.create_database("secured")
+    checked = f"{url}?ssl_ca={authority.file}"
+    assert (await asked(checked, TLS_OF_MARIADB)).startswith("TLSv1.")
+    stranger = Authority(tmp_path / "stranger")
+    with pytest.raises(DatabaseError):
+        await asked(f"{url}?ssl_ca={stranger.file}", TLS_OF_MARIADB)
+    # Without options the library encrypts if the server can, and does not check whom it talks to.
+    assert (await asked(url, TLS_OF_MARIADB)).startswith("TLSv1.")
+    authority.sign("mariadb", host="127.0.0.9")
+    mariadb.administer("flush ssl")
+    with pytest.raises(DatabaseError, match="certificate verify failed"):
+        await asked(checked, TLS_OF_MARIADB)
+
+
+async def test_postgresql(postgresql: PostgresProcess, authority: Authority, tmp_path: Path) -> None:
+    url = postgresql.create_database("secured")
+    checked = f"{url}?sslmode=verify-full&sslrootcert="
+    assert (await asked(f"{checked}{authority.file}", TLS_OF_POSTGRESQL)).startswith("TLSv1.")
+    stranger = Authority(tmp_path / "stranger")
+    for address in (f"{url}?sslmode=disable", f"{checked}{stranger.file}"):
+        with pytest.raises(DatabaseError):
+            await asked(address, TLS_OF_POSTGRESQL)
+    show(postgresql, authority.sign("elsewhere", host="127.0.0.9"))
+    postgresql.administer("select pg_reload_conf()")
+    async with asyncio.timeout(PATIENCE_S):
+        # The reload takes a moment.
+        with pytest.raises(DatabaseError, match="does not match host name"):
+            while True:
+                await asked(f"{checked}{authority.file}", TLS_OF_POSTGRESQL)

@@ -39,6 +39,7 @@ from support.broker_process import BrokerProcess
 from support.commands import said
 from support.programs import PENSTOCK
 from support.programs import run as run_command
+from support.receiving import ends
 from support.replicated import MariaDbPair
 from support.stores import MariaDbProcess
 from support.waiting import PATIENCE_S, until
@@ -161,6 +162,12 @@ def longest_gap(times: Sequence[float], since_s: float, until_s: float) -> float
     return max(later - earlier for earlier, later in itertools.pairwise(within))
 
 
+def knows_leaders(admin: AdminClient) -> bool:
+    """Whether a broker knows the topic and who leads each partition."""
+    found = admin.list_topics(TOPIC, PATIENCE_S).topics[TOPIC].partitions
+    return len(found) == PARTITIONS and all(partition.leader > 0 for partition in found.values())
+
+
 class Scene:
     """Three groups, two brokers, one topic; ends with `held`."""
 
@@ -194,6 +201,9 @@ class Scene:
         admin = AdminClient({"bootstrap.servers": self.kafka})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(PATIENCE_S)
         until(lambda: len(self._in_second()) == PARTITIONS // 3, "both brokers have opened their partitions")
+        for broker in brokers:
+            asked = AdminClient({"bootstrap.servers": broker.kafka})
+            until(lambda asked=asked: knows_leaders(asked), "both brokers know the topic and its leaders")
         self.hurt = self._in_second()
 
     def _in_second(self) -> list[int]:
@@ -237,13 +247,10 @@ class Scene:
     def count(self) -> Counter[bytes]:
         """How often each message is in the topic."""
         consumer = Consumer({"bootstrap.servers": self.kafka, "group.id": "count", "enable.auto.commit": False})
-        ends = {
-            partition: consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), PATIENCE_S)[1]
-            for partition in range(PARTITIONS)
-        }
-        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in ends])
+        count = sum(ends(self.kafka, TOPIC, PARTITIONS).values())
+        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
         found: Counter[bytes] = Counter()
-        while found.total() < sum(ends.values()):
+        while found.total() < count:
             messages = consumer.consume(1000, PATIENCE_S)
             assert messages, "the topic cannot be read to its end"
             found.update(message.value() or b"" for message in messages if message.error() is None)

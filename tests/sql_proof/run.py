@@ -50,7 +50,7 @@ def run(
     """At least one fault is injected; none begins after `seconds`. What does not come back is in the report."""
     report = Report(seed, database, brokers, producers, direct)
     with ExitStack() as held:
-        server = _started(database, folder, held)
+        server = started(database, folder, held)
         url = server.create_database("proof")
         address = DatabaseAddress.parse(url)
         settings = {**SETTINGS, "cluster.lease_ms": int(lease_s * 1000)}
@@ -139,7 +139,7 @@ class _Work:
         report.verdict = judge(ledgers, rows, next_id)
 
 
-def _started(database: str, folder: Path, held: ExitStack) -> DatabaseServer:
+def started(database: str, folder: Path, held: ExitStack) -> DatabaseServer:
     if database == "mysql":
         mariadb = MariaDbProcess(folder / "mariadb")
         held.callback(mariadb.kill)

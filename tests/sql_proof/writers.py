@@ -51,9 +51,11 @@ class Writer(threading.Thread):
 class ProducerWriter(Writer):
     """Idempotent, acks=all."""
 
-    def __init__(self, number: int, seed: int, bootstrap: str) -> None:
+    def __init__(self, number: int, seed: int, bootstrap: str, topic: str = TOPIC, key: str | None = None) -> None:
         super().__init__(number, seed)
         self._brokers = bootstrap
+        self._topic = topic
+        self._key = key
 
     def run(self) -> None:
         producer = Producer({"bootstrap.servers": self._brokers, **PATIENT})
@@ -61,7 +63,9 @@ class ProducerWriter(Writer):
             for _ in range(self._chance.choice((1, 1, 2, 5))):
                 value = next(self._values)
                 try:
-                    producer.produce(TOPIC, str(value), partition=0, on_delivery=partial(self._told, value))
+                    producer.produce(
+                        self._topic, str(value), self._key, partition=0, on_delivery=partial(self._told, value)
+                    )
                 except KafkaException as error:
                     self.failure = f"{self.name} can write no more: {error}"
                     return
@@ -117,7 +121,8 @@ class DirectWriter(Writer):
 
 def _append(connection: Connection, values: Sequence[int], hold_s: float, *, rolls_back: bool) -> int:
     """In a thread, as one transaction; the offset of the first value."""
-    connection.change("UPDATE queue SET next_id = next_id + ? WHERE table_name = ?", len(values), TABLE)
+    if not connection.change("UPDATE queue SET next_id = next_id + ? WHERE table_name = ?", len(values), TABLE):
+        raise _RollBackError  # the leader has not made the log yet
     ((next_id,),) = connection.execute("SELECT next_id FROM queue WHERE table_name = ?", TABLE)
     first_id: int = next_id - len(values)
     rows = [(number, str(value).encode()) for number, value in enumerate(values, first_id)]

@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from penstock.clock import ManualClock
 from penstock.config.broker import Limits, LogSettings
-from penstock.config.database_address import DatabaseAddress
-from penstock.sql.database import Connection, Database
+from penstock.config.database_address import DatabaseAddress, DialectName
+from penstock.sql.database import Database
 from penstock.sql.groups import DatabaseGroups
 from penstock.storage.sql.engine import SqlEngine
 from support.logs import NOW_MS
+from support.lost_commits import LostCommits
 from support.stores import DATABASES, NewDatabase
-from support.waiting import PATIENCE_S
 
 OpenEngine = Callable[..., Coroutine[Any, Any, SqlEngine]]
 
 CLUSTER = "a cluster"
 
 
-@asynccontextmanager
-async def locked_rows(database: Database) -> AsyncIterator[None]:
-    """Holds the locks of all logs' rows in `queue`: nobody can append meanwhile."""
-    loop = asyncio.get_running_loop()
-    is_locked, is_over = asyncio.Event(), asyncio.Event()
-
-    def hold(connection: Connection) -> None:
-        connection.change("UPDATE queue SET topic = topic")
-        loop.call_soon_threadsafe(is_locked.set)
-        asyncio.run_coroutine_threadsafe(is_over.wait(), loop).result(PATIENCE_S)
-
-    holding = asyncio.create_task(database.run(hold))
-    await is_locked.wait()
-    try:
-        yield
-    finally:
-        is_over.set()
-        await holding
-
-
 @pytest.fixture(params=DATABASES)
 def address(request: pytest.FixtureRequest, new_database: NewDatabase) -> str:
     return new_database(request.param)
+
+
+@pytest.fixture
+async def lossy(address: str) -> AsyncIterator[tuple[LostCommits, DatabaseAddress]]:
+    """A network that can lose a COMMIT, and the address by which the database is reached through it."""
+    target = DatabaseAddress.parse(address)
+    if target.dialect is DialectName.SQLITE:
+        pytest.skip("there is no network")
+    network = LostCommits(target)
+    yield network, await network.start()
+    await network.close()
 
 
 @pytest.fixture

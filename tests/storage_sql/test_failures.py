@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.config.broker import Limits, LogSettings
-from penstock.config.database_address import DatabaseAddress, DialectName
+from penstock.config.database_address import DatabaseAddress
 from penstock.errors import ApiError, Code, PenstockError, StorageError, UnsyncedError
 from penstock.records.batch import read_header, with_header
 from penstock.records.records import headers_of, records_block, walk
@@ -21,13 +21,14 @@ from penstock.sql.groups import DatabaseGroups
 from penstock.storage.contract import Log
 from penstock.storage.sql.engine import SqlEngine
 from penstock.storage.sql.log import SqlLog
+from support.locked_rows import locked_rows
 from support.logs import ALL, AT, NOW_MS, TOPIC_ID, append, append_batch, batch, content, read_all, settings, split
 from support.lost_commits import Lost, LostCommits
 from support.replicas import producers_of
 from support.stores import MariaDbProcess
 from support.waiting import PATIENCE_S, until
 
-from .conftest import CLUSTER, OpenEngine, locked_rows
+from .conftest import CLUSTER, OpenEngine
 
 PRODUCER = 7
 
@@ -347,16 +348,6 @@ async def test_writers_wait_while_too_much_waits_for_the_database(open_engine: O
 
 
 # Lost commits, and a database that dies
-
-
-@pytest.fixture
-async def lossy(address: str) -> AsyncIterator[tuple[LostCommits, DatabaseAddress]]:
-    target = DatabaseAddress.parse(address)
-    if target.dialect is DialectName.SQLITE:
-        pytest.skip("there is no network")
-    network = LostCommits(target)
-    yield network, await network.start()
-    await network.close()
 
 
 @pytest.mark.parametrize("lost", list(Lost))

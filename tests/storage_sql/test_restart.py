@@ -17,7 +17,9 @@ from penstock.sql.database import Database
 from penstock.sql.groups import DatabaseGroups
 from penstock.storage.companions import companion_config
 from penstock.storage.contract import Log, Piece
+from penstock.storage.sql import writer
 from penstock.storage.sql.engine import SqlEngine
+from penstock.storage.sql.log import SqlLog
 from penstock.storage.sql.schema import OWN_DETAILS
 from support.logs import (
     ALL,
@@ -227,6 +229,53 @@ async def test_a_companion_comes_back_with_its_log(open_engine: OpenEngine) -> N
     with pytest.raises(ApiError) as caught:
         await companion.trim(2)
     assert caught.value.code is Code.NOT_LEADER_OR_FOLLOWER
+
+
+async def pair_of_logs(engine: SqlEngine) -> tuple[SqlLog, SqlLog]:
+    """A log and its companion."""
+    log = await lead(engine)
+    companion = await engine.create(companion_of(AT), TOPIC_ID, companion_config(log.config))
+    await companion.take_over(EPOCH)
+    log.sync_after(companion)
+    assert isinstance(log, SqlLog) and isinstance(companion, SqlLog)
+    return log, companion
+
+
+def half(offset: int, bit: int) -> memoryview:
+    made = build_batch([Record(None, b"later", (), NOW_MS)], base_offset=offset, leader_epoch=EPOCH, attributes=bit)
+    return memoryview(bytearray(made))
+
+
+async def test_a_half_is_refused_while_the_log_of_the_other_one_is_stale(open_engine: OpenEngine) -> None:
+    """A client without a broker appended first, and the other half would not be taken: this one must not be alone."""
+    engine = await open_engine()
+    log, companion = await pair_of_logs(engine)
+    log.taken_back([], is_fenced=False)
+    with pytest.raises(ApiError) as caught:
+        await companion.write_stamped(half(0, ASIDE_BIT))
+    assert caught.value.code is Code.NOT_ENOUGH_REPLICAS
+    assert companion.end_offset == 0
+    await log.take_over(EPOCH + 1)
+    await companion.write_stamped(half(0, ASIDE_BIT))
+    await log.write_stamped(half(0, PAIRED_BIT))
+    await log.secure(1)
+    assert (companion.visible_end, log.visible_end) == (1, 1)
+
+
+async def test_both_halves_are_stored_in_one_transaction_however_large_they_are(
+    open_engine: OpenEngine, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "GROUP_BYTES", 1)
+    log, companion = await pair_of_logs(await open_engine())
+    await companion.write_stamped(half(0, ASIDE_BIT))
+    await log.write_stamped(half(0, PAIRED_BIT))
+    await log.secure(1)
+    names = [log.row.table, companion.row.table]
+    tokens = await database.run(
+        lambda connection: connection.execute("SELECT token FROM queue WHERE table_name IN (?, ?)", *names)
+    )
+    # Each transaction leaves a token of its own.
+    assert len(tokens) == 2 and len(set(tokens)) == 1
 
 
 async def test_a_topic_of_the_same_name_is_another_log(open_engine: OpenEngine) -> None:

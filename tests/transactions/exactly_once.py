@@ -35,7 +35,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support import transform_worker
+from support import access, transform_worker
 from support.broker_process import BrokerProcess
 from support.crew import SETTINGS as GROUP_SETTINGS
 from support.crew import Reachable
@@ -93,7 +93,7 @@ class Feeder(threading.Thread):
     def run(self) -> None:
         producer = Producer(
             {
-                "bootstrap.servers": self._address,
+                **access.librdkafka(self._address),
                 "enable.idempotence": True,
                 "linger.ms": 5,
                 "reconnect.backoff.max.ms": 200,
@@ -188,7 +188,7 @@ def reading(bootstrap: str, topic: str, partitions: int) -> Consumer:
     """A read_committed reader of the whole topic."""
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **access.librdkafka(bootstrap),
             "group.id": "never joined",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
@@ -211,7 +211,7 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> list[Message]:
         ends = {place.partition: consumer.get_watermark_offsets(place, timeout=30)[1] for place in places}
 
         def is_read() -> bool:
-            for message in consumer.consume(1000, 0.2):
+            for message in consumer.consume(10_000, 0.2):
                 if message.error():
                     raise KafkaException(message.error())
                 found.append(message)
@@ -221,7 +221,7 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> list[Message]:
             held: list[TopicPartition] = consumer.position(places)
             return held
 
-        until(is_read, f"{topic} is read to its end", _PATIENCE_S)
+        until(is_read, f"{topic} is read to its end", _PATIENCE_S, progress=lambda: len(found))
         return found
     finally:
         consumer.close()
@@ -348,7 +348,7 @@ def read_inputs(bootstrap: str) -> dict[int, list[int]]:
 
 def committed_by_workers(bootstrap: str) -> dict[int, int]:
     """How far the group of the workers has come, by partition of the input."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = AdminClient({**access.librdkafka(bootstrap), "log_level": 0})
     asked = [ConsumerGroupTopicPartitions(GROUP)]
     answer = admin.list_consumer_group_offsets(asked)[GROUP].result()
     return {found.partition: found.offset for found in answer.topic_partitions}

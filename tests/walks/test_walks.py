@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from conftest import assert_no_inner_errors
 from penstock.records.records import Record, build_batch
 from support.broker_process import BrokerProcess
 from support.cluster import Cluster
-from support.programs import environment, required_program
+from support.programs import environment
 from support.spark import send, small_settings
 from support.waiting import PATIENCE_S, until
 from support.walks import Trace, passed_by_all, shown, written_walk
@@ -84,6 +84,8 @@ def test_a_member_joins_a_group(traced: Callable[..., tuple[BrokerProcess, Trace
     with Wire(broker.address) as wire:
         wire.create_topic(topic)
     consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": "walkers"})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)  # the first record makes the files
+    trace.begin(broker.pid)
     consumer.subscribe([topic])
     until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "the member has its partition")
     check_walk("A member joins a group", trace.entered(broker.pid))
@@ -129,8 +131,8 @@ def test_a_replicated_record(tmp_path: Path, zookeeper: ZooKeeperProcess, topic:
         check_walk("A replicated record", trace.entered(follower.pid))
 
 
+@pytest.mark.usefixtures("java")
 def test_a_spark_read(tmp_path: Path, broker: BrokerProcess, topic: str) -> None:
-    required_program("java")
     with Wire(broker.address) as wire:
         wire.create_topic(topic)
     send(broker, topic, [b"value"])

@@ -17,6 +17,7 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from penstock.sdk.kafka.connection import ConnectionSettings
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_an_answer_that_is_none_is_an_error(answer: bytes) -> None:
                 0,
                 ListPartitionReassignmentsRequest(),
                 ListPartitionReassignmentsResponse,
-                "test",
+                ConnectionSettings(f"{host}:{port}", "test", {}),
                 Deadline(10),
             )
         thread.join()

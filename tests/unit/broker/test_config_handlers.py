@@ -218,6 +218,7 @@ class TestDescribeBrokers:
         assert configs["auto.create.topics.enable"].value == "true"
         assert configs["broker.rack"].value is None
         assert configs["limits.parked_fetches"].value == "20000"
+        assert configs["sasl.enabled.mechanisms"].value == "SCRAM-SHA-256,SCRAM-SHA-512"
 
     async def test_defaults_of_topics_are_shown_as_changeable(self, handlers: ConfigHandlers) -> None:
         retention = (await described(handlers, OF_BROKER, "1"))["log.retention.ms"]

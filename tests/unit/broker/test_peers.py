@@ -9,6 +9,7 @@ import struct
 from penstock.broker.peers import Peers
 from penstock.cluster.metadata import BrokerInfo, MetadataImage
 from penstock.ids import BrokerId
+from penstock.net.peer import PeerLogin, PeerSecurity
 from penstock.protocol import encoding
 from penstock.protocol.apis import ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -18,6 +19,10 @@ ME, OTHER = BrokerId(1), BrokerId(2)
 PATIENCE_S = 5.0
 """Less than a request is given."""
 MARKERS_VERSION = 1
+
+
+def never_log_in() -> PeerLogin:
+    raise AssertionError("the other broker asks for no login")
 
 
 class SlowBroker:
@@ -53,7 +58,7 @@ async def test_a_marker_does_not_wait_for_requests_that_may_wait_for_it() -> Non
     port = await broker.start()
     brokers = {OTHER: BrokerInfo(OTHER, "127.0.0.1", port)}
     image = MetadataImage(version=1, cluster_id="c", brokers=brokers, controller=ME, topics={}, topic_names_by_id={})
-    peers = Peers(ME, lambda: image, lambda: ssl.create_default_context())
+    peers = Peers(ME, lambda: image, PeerSecurity(ssl.create_default_context, never_log_in))
     adding = [
         asyncio.create_task(peers.call(OTHER, ADD_PARTITIONS_TO_TXN, 5, AddPartitionsToTxnRequest())) for _ in range(20)
     ]

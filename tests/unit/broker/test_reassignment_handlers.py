@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from penstock.broker.handlers.reassignments import ReassignmentHandlers
 from penstock.broker.requests.context import RequestContext
+from penstock.clock import ManualClock
 from penstock.cluster.metadata import NO_LEADER, BrokerInfo, PartitionImage, TopicImage
 from penstock.cluster.metadata_changes import MetadataChanges, MetadataSettings
 from penstock.cluster.metadata_draft import MetadataDraft
@@ -22,7 +25,11 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from penstock.replication.leader_lease import LeaderLease
+from penstock.replication.leadership import LagRules
+from penstock.replication.replicas import Replicas
 from support import callers
+from support.logs import settings
 from support.tree import Tree, register
 
 CONTEXT = RequestContext(1, callers.client())
@@ -56,7 +63,10 @@ def put(draft: MetadataDraft, topic: TopicImage) -> None:
 
 @pytest.fixture
 def handlers(metadata: MetadataChanges) -> ReassignmentHandlers:
-    return ReassignmentHandlers(metadata, Limits(topics_per_request=2))
+    """Of a broker that carries out nothing: there is nothing to wait for."""
+    lease, rules = LeaderLease(ManualClock(), lambda: inf, 1000), LagRules(max_ms=1000, max_messages=0)
+    replicas = Replicas(BrokerId(1), {}, lambda topic, image: settings(), lease, rules)
+    return ReassignmentHandlers(metadata, Limits(topics_per_request=2), replicas)
 
 
 async def elect(handlers: ReassignmentHandlers, kind: int, *indexes: int) -> dict[int, int]:

@@ -8,12 +8,15 @@ import pytest
 
 from penstock.broker.config_descriptions import ConfigDescriptions
 from penstock.broker.handlers.topics import TopicHandlers
+from penstock.broker.requests.client_limits import ClientLimits
 from penstock.broker.requests.context import RequestContext
+from penstock.clock import ManualClock
 from penstock.cluster.decisions.topics import TopicCreation
-from penstock.cluster.metadata import BrokerInfo
+from penstock.cluster.metadata import BrokerInfo, MetadataImage
 from penstock.cluster.metadata_changes import MetadataChanges, MetadataSettings
 from penstock.config.broker import BrokerSettings, Limits
 from penstock.config.loader import load
+from penstock.config.quotas import QuotaSettings
 from penstock.errors import Code
 from penstock.ids import NO_TOPIC_ID, BrokerId, new_topic_id
 from penstock.protocol import apis
@@ -32,6 +35,7 @@ from penstock.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from penstock.replication.replicas import Replicas
 from support import callers
 from support.tree import Tree, register
 
@@ -46,18 +50,32 @@ async def metadata(tree: Tree) -> MetadataChanges:
     return metadata
 
 
-def handlers_of(metadata: MetadataChanges, *, deletion: bool = True, topics_per_request: int = 100) -> TopicHandlers:
+@pytest.fixture
+def image(metadata: MetadataChanges) -> MetadataImage:
+    return metadata.image
+
+
+def handlers_of(
+    metadata: MetadataChanges,
+    replicas: Replicas,
+    *,
+    deletion: bool = True,
+    topics_per_request: int = 100,
+    quotas: ClientLimits | None = None,
+) -> TopicHandlers:
     return TopicHandlers(
         metadata,
         BrokerSettings(delete_topics=deletion),
         Limits(topics_per_request=topics_per_request),
         ConfigDescriptions(load(None, {}, {})),
+        quotas or ClientLimits(QuotaSettings(), ManualClock().monotonic_ms),
+        replicas,
     )
 
 
 @pytest.fixture
-def handlers(metadata: MetadataChanges) -> TopicHandlers:
-    return handlers_of(metadata)
+def handlers(metadata: MetadataChanges, replicas: Replicas) -> TopicHandlers:
+    return handlers_of(metadata, replicas)
 
 
 def context(version: int = 6) -> RequestContext:
@@ -145,8 +163,8 @@ class TestCreateTopics:
         ]
         assert dict(metadata.image.topics) == {}
 
-    async def test_too_many_topics_are_refused_together(self, metadata: MetadataChanges) -> None:
-        handlers = handlers_of(metadata, topics_per_request=1)
+    async def test_too_many_topics_are_refused_together(self, metadata: MetadataChanges, replicas: Replicas) -> None:
+        handlers = handlers_of(metadata, replicas, topics_per_request=1)
         response = await handlers.create_topics(CreateTopicsRequest(topics=(topic("a"), topic("b"))), context())
         assert [result.error_code for result in response.topics] == [Code.INVALID_REQUEST] * 2
         assert dict(metadata.image.topics) == {}
@@ -236,14 +254,16 @@ class TestDeleteTopics:
         assert sorted(metadata.image.topics) == ["b", "c", "d"]
 
     @pytest.mark.parametrize(("version", "code"), [(2, Code.INVALID_REQUEST), (3, Code.TOPIC_DELETION_DISABLED)])
-    async def test_deletion_can_be_disabled(self, metadata: MetadataChanges, version: int, code: Code) -> None:
-        handlers = handlers_of(metadata, deletion=False)
+    async def test_deletion_can_be_disabled(
+        self, metadata: MetadataChanges, replicas: Replicas, version: int, code: Code
+    ) -> None:
+        handlers = handlers_of(metadata, replicas, deletion=False)
         await make(handlers, "a")
         assert await self.delete(handlers, "a", version=version) == [("a", NO_TOPIC_ID, code)]
         assert list(metadata.image.topics) == ["a"]
 
-    async def test_too_many_topics_are_refused_together(self, metadata: MetadataChanges) -> None:
-        handlers = handlers_of(metadata, topics_per_request=1)
+    async def test_too_many_topics_are_refused_together(self, metadata: MetadataChanges, replicas: Replicas) -> None:
+        handlers = handlers_of(metadata, replicas, topics_per_request=1)
         await make(handlers, "a")
         assert [code for *_, code in await self.delete(handlers, "a", "b")] == [Code.INVALID_REQUEST] * 2
         assert list(metadata.image.topics) == ["a"]
@@ -299,8 +319,8 @@ class TestCreatePartitions:
         assert await self.grow(handlers, asked, validate_only=True) == [("a", Code.NONE)]
         assert len(metadata.image.topics["a"].partitions) == 1
 
-    async def test_too_many_topics_are_refused_together(self, metadata: MetadataChanges) -> None:
-        handlers = handlers_of(metadata, topics_per_request=1)
+    async def test_too_many_topics_are_refused_together(self, metadata: MetadataChanges, replicas: Replicas) -> None:
+        handlers = handlers_of(metadata, replicas, topics_per_request=1)
         await make(handlers, "a")
         asked = (CreatePartitionsTopic(name="a", count=3), CreatePartitionsTopic(name="b", count=3))
         assert [code for _, code in await self.grow(handlers, *asked)] == [Code.INVALID_REQUEST] * 2

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.brokerless.assignment import decide, share_topic
-from penstock.brokerless.store import Claim, GroupState, Member
+from penstock.brokerless.store import Claim, GroupClaims, GroupMember
 from penstock.ids import TopicPartition
 
 MEMBERS = st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1)
 
 
-def state_of(members: list[str], claims: dict[TopicPartition, str], topics: tuple[str, ...] = ("t",)) -> GroupState:
-    return GroupState(
-        [Member(name, frozenset(topics)) for name in members], {tp: Claim(name, 1) for tp, name in claims.items()}
+def state_of(members: list[str], claims: dict[TopicPartition, str], topics: tuple[str, ...] = ("t",)) -> GroupClaims:
+    return GroupClaims(
+        [GroupMember(name, frozenset(topics)) for name in members], {tp: Claim(name, 1) for tp, name in claims.items()}
     )
 
 
@@ -65,7 +65,7 @@ def test_when_a_member_leaves_only_its_partitions_move(members: list[str], count
 
 
 def test_only_members_that_subscribe_to_a_topic_get_its_partitions() -> None:
-    state = GroupState([Member("a", frozenset({"t"})), Member("b", frozenset({"other"}))], {})
+    state = GroupClaims([GroupMember("a", frozenset({"t"})), GroupMember("b", frozenset({"other"}))], {})
     assert set(share_topic("t", 3, state).values()) == {"a"}
     assert share_topic("nobody", 3, state) == {}
 

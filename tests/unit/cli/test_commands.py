@@ -195,6 +195,18 @@ def test_the_command_starts_without_the_heavy_libraries() -> None:
     assert finished.stdout.strip() == "[]"
 
 
+def test_no_garbage_is_collected_while_a_command_is_loaded() -> None:
+    program = (
+        "import gc, penstock.cli.main as main; "
+        "collections = []; "
+        "gc.callbacks.append(lambda phase, info: collections.append(phase)); "
+        "main.build_app(['serve']); "
+        "print(collections, gc.isenabled())"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "[] True"
+
+
 def test_the_welcome_names_addresses_folder_and_what_to_try() -> None:
     text = welcome("127.0.0.1:9092", "127.0.0.1:8092", "/var/lib/penstock")
     for part in ("127.0.0.1:9092", "http://127.0.0.1:8092", "/var/lib/penstock"):

@@ -15,6 +15,12 @@ from penstock.errors import ConfigError
 COORDINATOR = {"cluster.coordinator": "zk://127.0.0.1:2181/penstock"}
 
 
+@pytest.fixture(autouse=True)
+def _no_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default is `data` where the command runs: in a checkout, after `make run`, that of a single broker."""
+    monkeypatch.chdir(tmp_path)
+
+
 def told(count: int, flags: Mapping[str, str], env: Mapping[str, str] | None = None) -> list[dict[str, str]]:
     return siblings(load(None, env or {}, COORDINATOR | dict(flags)), count, "this-host")
 

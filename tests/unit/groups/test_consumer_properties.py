@@ -15,7 +15,7 @@ import pytest
 from penstock.errors import ApiError, Code
 from penstock.groups import group_types
 from penstock.groups.classic.members import Protocol
-from penstock.groups.consumer.events import ConsumerHeartbeat
+from penstock.groups.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.events import Heartbeat, Join, Joined, Leaver, Outcome, Sync, Synced
 from penstock.groups.records import encode
@@ -121,11 +121,11 @@ class Life:
         if not member.is_cooperative:
             member.reads = frozenset()
 
-    def beat(self, member: NewMember, *, is_lost: bool) -> None:
+    def event_of(self, member: NewMember) -> ConsumerHeartbeat:
         if not member.is_in:
             member.member_id = f"new{member.number}-{next(member.names)}"
         is_full = member.is_full or not member.is_in
-        event = ConsumerHeartbeat(
+        return ConsumerHeartbeat(
             member_id=member.member_id,
             epoch=member.epoch,
             client_id="c",
@@ -134,14 +134,30 @@ class Life:
             topics=("t",) if is_full else None,
             owned=member.reads if member.epoch else frozenset(),
         )
+
+    def beat(self, member: NewMember, *, is_lost: bool) -> None:
+        answer: HeartbeatAnswer | ApiError
+        is_written = True
         try:
-            answer, outcome = self.shard.consumer_heartbeat("g", event, self.now_ms)
+            answer, outcome = self.shard.consumer_heartbeat("g", self.event_of(member), self.now_ms)
+            is_written = self.carry_out(outcome)
         except ApiError as error:
-            assert error.code in (Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH), error
+            answer = error
+        self.heard(member, answer, is_lost=is_lost or not is_written)
+
+    def join_together(self, members: list[NewMember]) -> None:
+        answers, outcome = self.shard.consumer_joins("g", [self.event_of(member) for member in members], self.now_ms)
+        is_written = self.carry_out(outcome)
+        for member, answer in zip(members, answers, strict=True):
+            self.heard(member, answer, is_lost=not is_written)
+
+    def heard(self, member: NewMember, answer: HeartbeatAnswer | ApiError, *, is_lost: bool) -> None:
+        if isinstance(answer, ApiError):
+            assert answer.code in (Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH), answer
             if not is_lost:
                 member.drop_out()
             return
-        if not self.carry_out(outcome) or is_lost:
+        if is_lost:
             member.is_full = True
             return
         member.is_in = True
@@ -267,6 +283,9 @@ class Life:
         self.check_readers()
 
     def everybody_does_something(self, present: list[Member]) -> None:
+        joining = [member for member in present if isinstance(member, NewMember) and not member.is_in]
+        if joining:
+            self.join_together(joining)
         for member in present:
             if isinstance(member, NewMember):
                 self.beat(member, is_lost=False)

@@ -19,7 +19,7 @@ from penstock.ids import BrokerId, TopicPartition
 AT = TopicPartition("orders", 0)
 PRODUCER = 7
 MEMBER = MemberEpoch("a-1", None, 3)
-NOBODY = MemberEpoch("", None, -1)
+NO_MEMBER = MemberEpoch("", None, -1)
 
 
 def offset(number: int) -> Committed:
@@ -90,8 +90,10 @@ def test_a_transaction_cannot_commit_for_a_member_that_is_out(shard: Shard) -> N
 
 def test_a_transaction_cannot_commit_for_nobody_while_the_group_is_guarded(shard: Shard) -> None:
     reset(shard, 5)
-    assert shard.commit("g", NOBODY, {AT: offset(51)}, GUARD_MS - 1, in_transaction=True)[0] is Code.UNKNOWN_MEMBER_ID
-    assert shard.commit("g", NOBODY, {AT: offset(51)}, GUARD_MS, in_transaction=True)[0] is None
+    assert (
+        shard.commit("g", NO_MEMBER, {AT: offset(51)}, GUARD_MS - 1, in_transaction=True)[0] is Code.UNKNOWN_MEMBER_ID
+    )
+    assert shard.commit("g", NO_MEMBER, {AT: offset(51)}, GUARD_MS, in_transaction=True)[0] is None
 
 
 def test_offsets_come_after_the_end_of_the_members_in_the_same_batch(shard: Shard) -> None:

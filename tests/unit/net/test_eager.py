@@ -36,6 +36,40 @@ async def test_work_that_waits_goes_on_as_a_task() -> None:
     assert steps == ["begun", "done"]
 
 
+async def test_who_waits_for_work_that_waits_is_told_in_the_turn_in_which_it_ends() -> None:
+    loop, seen = asyncio.get_running_loop(), list[str]()
+    gate: asyncio.Future[int] = loop.create_future()
+
+    async def work() -> str:
+        await gate
+        loop.call_soon(seen.append, "the next turn")
+        return "result"
+
+    task = eager.start(loop, work(), seen.append)
+    assert isinstance(task, asyncio.Task)
+    gate.set_result(1)
+    await task
+    assert seen == ["result", "the next turn"]
+
+
+async def test_who_waits_for_work_is_not_told_of_a_result_that_it_is_given_at_once_or_that_never_comes() -> None:
+    loop, seen = asyncio.get_running_loop(), list[int]()
+
+    async def at_once() -> int:
+        return 1
+
+    async def fails() -> int:
+        await asyncio.sleep(0)
+        raise ValueError
+
+    assert eager.start(loop, at_once(), seen.append) == 1
+    task = eager.start(loop, fails(), seen.append)
+    assert isinstance(task, asyncio.Task)
+    with pytest.raises(ValueError):
+        await task
+    assert seen == []
+
+
 async def test_an_error_reaches_the_caller_before_and_after_the_first_wait() -> None:
     async def at_once() -> None:
         raise ValueError("at once")

@@ -74,7 +74,7 @@ def test_parts_arrive_whole_and_in_order(
     authority, security = files
     here, there = socket.socketpair()
     here.setblocking(False)
-    transport = TlsTransport(here, TlsContexts(security))
+    transport = TlsTransport(here, TlsContexts(security), "SSL")
     client = Client(there, authority, b"")
     expected = b""
     with TemporaryFile() as file:
@@ -102,7 +102,7 @@ def test_what_does_not_fit_is_received_later(files: tuple[Authority, SecuritySet
     authority, security = files
     here, there = socket.socketpair()
     here.setblocking(False)
-    transport = TlsTransport(here, TlsContexts(security))
+    transport = TlsTransport(here, TlsContexts(security), "SSL")
     sent = bytes(number % 251 for number in range(size))
     client = Client(there, authority, sent)
     received = bytearray()

@@ -100,6 +100,8 @@ def _single_values(field: _Field) -> st.SearchStrategy[Any]:
             return st.just(NO_TOPIC_ID) | st.uuids()
         case "bool":
             return st.booleans()
+        case "float64":
+            return st.floats(allow_nan=False)
         case "error_code":
             return st.sampled_from([code.value for code in ErrorCode])
         case "timedelta_i32" | "timedelta_i64" as duration:
@@ -226,5 +228,5 @@ def _to_ours_field(hint: Any, value: Any) -> Any:
         return tuple(item if struct is None else to_ours(struct, item) for item in value)
     if isinstance(value, dict):
         return to_ours(struct, value)
-    assert value is None or isinstance(value, int | str | bytes | UUID)
+    assert value is None or isinstance(value, int | float | str | bytes | UUID)
     return value

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from penstock.errors import ProtocolError
 from penstock.protocol.apis import PRODUCE
-from penstock.protocol.produce import NodeEndpoint, ProducePartition, ProduceResult, decode_request, encode_response
+from penstock.protocol.produce import (
+    FLEXIBLE_FROM,
+    NodeEndpoint,
+    ProducePartition,
+    ProduceResult,
+    decode_request,
+    encode_in_steps,
+    encode_response,
+)
+from penstock.protocol.steps import run
 from unit.protocol.kio_oracle import kio_class, kio_read, kio_write, plain_values
 
 _OLDEST_IN_KIO = 3
@@ -132,6 +141,14 @@ def _expected(version: int, result: ProduceResult) -> dict[str, Any]:
         leader_id, leader_epoch = result.current_leader or (-1, -1)
         expected["current_leader"] = {"leader_id": leader_id, "leader_epoch": leader_epoch}
     return expected
+
+
+@pytest.mark.parametrize("name", ["t", "x" * 126, "x" * 127, "é" * 63, "é" * 64, "x" * 249])
+@pytest.mark.parametrize("version", range(FLEXIBLE_FROM, PRODUCE.max_version + 1))
+def test_the_response_for_one_partition_is_encoded_as_that_for_many(version: int, name: str) -> None:
+    results = [ProduceResult(name, 3, 0, 2**40, 1_700_000_000_000, 12)]
+    in_steps = run(encode_in_steps(version, 9, results, 77))
+    assert encode_response(version, 9, results, 77) == in_steps
 
 
 @pytest.mark.parametrize("version", [9, 10, 12])

@@ -31,7 +31,7 @@ from support.tree import register
 
 A, B = BrokerId(1), BrokerId(2)
 AT = TopicPartition("orders", 0)
-NOBODY = MemberEpoch("", None, -1)
+NO_MEMBER = MemberEpoch("", None, -1)
 DEFAULTS = {STORAGE_SETTING: SHARED_STORAGE}
 PATIENCE_S = 30.0
 
@@ -70,7 +70,7 @@ class Member:
         await self.replicas.close()
 
     async def commit(self, group: str, offset: int) -> Code:
-        refusal, codes = await self.groups.commit(group, NOBODY, {AT: Committed(offset, -1, "", 0)})
+        refusal, codes = await self.groups.commit(group, NO_MEMBER, {AT: Committed(offset, -1, "", 0)})
         assert refusal is None
         return codes[AT]
 

@@ -13,7 +13,7 @@ from penstock.cluster.image_reader import empty_image
 from penstock.cluster.metadata import MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.metadata_draft import MetadataDraft
 from penstock.ids import BrokerId, TopicId, TopicPartition
-from penstock.replication.stray_logs import StrayRemoval, is_gone, is_nobodys
+from penstock.replication.stray_logs import StrayRemoval, is_gone, is_orphan
 from penstock.storage.contract import StrayLog
 from penstock.storage.segmented.engine import SegmentedEngine
 from support.logs import append, new_engine, settings
@@ -62,13 +62,13 @@ def test_a_log_is_gone_if_the_image_has_it_not_on_this_broker(
         pytest.param("second", owner(), False, id="it is still here"),
     ],
 )
-def test_a_log_in_shared_storage_is_nobodys_if_no_broker_would_open_it(
+def test_a_log_in_shared_storage_is_an_orphan_if_no_broker_would_open_it(
     moving_to: str | None, of: StrayLog, expected: bool
 ) -> None:
     draft = MetadataDraft(image_with(OTHER))
     (partition,) = draft.topics["orders"].partitions
     draft.put_partition("orders", replace(partition, database_to=moving_to))
-    assert is_nobodys(draft.finish(2), of) is expected
+    assert is_orphan(draft.finish(2), of) is expected
 
 
 async def strays_of(folder: Path, logs: Mapping[TopicPartition, TopicId]) -> SegmentedEngine:

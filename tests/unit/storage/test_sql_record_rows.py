@@ -30,7 +30,16 @@ from penstock.records.records import (
     records_block,
     walk,
 )
-from penstock.storage.sql.record_rows import COLUMNS, EpochAt, Row, batches_of, empty_batch, rows_of
+from penstock.storage.sql.record_rows import (
+    COLUMNS,
+    EpochAt,
+    PlainRows,
+    Row,
+    batches_of,
+    empty_batch,
+    plain_batches,
+    rows_of,
+)
 
 NOW_MS = 1_700_000_000_000
 EPOCHS = [(2, 0), (5, 100)]
@@ -218,3 +227,23 @@ def test_the_headers_column_is_json() -> None:
     made = stamped([Record(None, b"", (("a", b"1"), ("a", b"2"), ("b", None), ("c", b"\xff\0")), 0)])
     ((*_, text, _, _, _, _, _),) = rows(made)
     assert json.loads(text) == [["a", "1"], ["a", "2"], ["b", None], ["c", {"base64": "/wA="}]]
+
+
+PLAIN = st.lists(st.tuples(st.integers(0, 1 << 41), BINARY | st.just("text"), BINARY), min_size=1, max_size=12)
+
+
+@given(PLAIN, st.sampled_from([(0, -1, -1), (TRANSACTIONAL_BIT, 7, 3)]), st.booleans(), st.integers(1, 100))
+def test_few_columns_give_the_same_batches_as_all(
+    sent: list[tuple[int, bytes | str | None, bytes | None]],
+    shared: tuple[int, int, int],
+    has_keys: bool,
+    max_bytes: int,
+) -> None:
+    whole, few = [], []
+    for offset, (time, value, key) in enumerate(sent, 100):
+        key = key if has_keys else None
+        common = dict(zip(("attributes", "producer_id", "producer_epoch"), shared, strict=True))
+        whole.append(row(offset, body=value, msg_key=key, send_time=time, receive_time=NOW_MS, **common))
+        few.append((time, value, key) if has_keys else (time, value))
+    plain = PlainRows(100, 5, shared, has_keys=has_keys)
+    assert list(plain_batches(plain, few, max_bytes)) == built(whole, max_bytes=max_bytes)

@@ -269,3 +269,28 @@ def test_what_is_committed_is_shown_in_order(steps: list[tuple[object, ...]]) ->
 @given(st.lists(STEPS, min_size=20, max_size=60))
 def test_compaction_keeps_the_last_committed_record_of_every_key(steps: list[tuple[object, ...]]) -> None:
     play(lambda folder: Story(folder, COMPACTED), steps)
+
+
+TRANSACTION, MARKER, PLAIN = ("transactional", 0, 0), ("end", 0, True, False), ("plain", 0)
+ENDED_BELOW_THE_START = [
+    TRANSACTION,
+    ("restart",),  # leaves a snapshot with the transaction open
+    MARKER,
+    *[PLAIN] * 4,
+    ("crash", False),  # takes the snapshot behind the marker
+    ("trim",),
+    ("trim",),  # takes the segment with the marker
+]
+
+
+def test_a_transaction_whose_marker_was_trimmed_is_not_open_after_a_crash() -> None:
+    play(lambda folder: Story(folder, KEPT), [*ENDED_BELOW_THE_START, ("crash", False)])
+
+
+def test_the_sequences_of_a_producer_outlive_its_trimmed_batches_and_two_crashes() -> None:
+    play(lambda folder: Story(folder, KEPT), [*ENDED_BELOW_THE_START, ("crash", True), TRANSACTION, MARKER])
+
+
+def test_a_transaction_whose_marker_was_trimmed_is_not_open_after_a_crash_that_takes_the_last_snapshot() -> None:
+    lost = ("crash without", True, ".producers", 9, True)
+    play(lambda folder: Story(folder, KEPT), [*ENDED_BELOW_THE_START, lost])

@@ -9,7 +9,7 @@ from penstock.ids import TopicPartition
 from penstock.transactions import state_machine
 from penstock.transactions.shard import TransactionRules, TransactionShard
 from penstock.transactions.state import MAX_EPOCH, NO_ID, Status, TransactionRecord, TransactionState
-from penstock.transactions.state_machine import NOBODY, Producer
+from penstock.transactions.state_machine import NO_PRODUCER, Producer
 
 RULES = TransactionRules(max_timeout_ms=60_000, id_expiry_ms=50_000, max_ids=10, max_partitions=3)
 AT = TopicPartition("orders", 0)
@@ -37,7 +37,7 @@ def test_what_was_not_committed_is_aborted_above_every_epoch_that_can_be_lost(st
     assert after is not None
     assert (after.status, after.producer_epoch, after.partitions) == (Status.PREPARE_ABORT, MAX_EPOCH, frozenset({AT}))
     done = state_machine.completed(after, NOW_MS)
-    begun = state_machine.init(done, NOBODY, 1_000, FRESH, NOW_MS)
+    begun = state_machine.init(done, NO_PRODUCER, 1_000, FRESH, NOW_MS)
     assert begun.producer == Producer(FRESH, 0)
     for epoch in range(3, 7):
         assert state_machine.end(done, Producer(7, epoch), version, FRESH, NOW_MS, commits=True).code is not Code.NONE

@@ -18,7 +18,7 @@ from penstock.transactions import state_machine
 from penstock.transactions.records import decode, encode
 from penstock.transactions.shard import TransactionRules, TransactionShard
 from penstock.transactions.state import MAX_EPOCH, NO_EPOCH, Status, TransactionRecord, TransactionState
-from penstock.transactions.state_machine import NOBODY, Decision, Producer
+from penstock.transactions.state_machine import NO_PRODUCER, Decision, Producer
 
 RULES = TransactionRules(max_timeout_ms=60_000, id_expiry_ms=50_000, max_ids=2, max_partitions=3)
 NEW, OLD = 2, 0
@@ -109,7 +109,7 @@ class Transactions(RuleBasedStateMachine):
     @rule(name=names, timeout_ms=st.sampled_from([1_000, 60_000]))
     def begin(self, name: str, timeout_ms: int) -> None:
         decision = self.decide(
-            name, lambda state, fresh: state_machine.init(state, NOBODY, timeout_ms, fresh, self.now_ms)
+            name, lambda state, fresh: state_machine.init(state, NO_PRODUCER, timeout_ms, fresh, self.now_ms)
         )
         if decision is not None and decision.code is Code.NONE:
             self.incarnations += 1
