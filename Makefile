@@ -14,12 +14,13 @@ FAST    := tests/unit tests/contract tests/scenarios tests/simulation tests/suit
 MINUTES ?= 60
 BROKERS ?= 3
 SEED    ?= 1
+PROVE_MINUTES ?= 5
 
 # Else each of the many processes that tests start would compile the package again, and each worker the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run cluster test test-fast check format generated-files docs bench bench-quick bench-cluster bench-views bench-sql bench-delay bench-pipeline bench-partitions simulate chaos soak prove-sql chaos-kill chaos-groups chaos-transactions chaos-archive chaos-bridge clean
+.PHONY: help setup setup-test run cluster test test-fast check format generated-files docs console-pictures bench bench-quick bench-guard bench-cluster bench-views bench-sql bench-delay bench-pipeline bench-partitions bench-console simulate simulate-scale chaos soak prove-sql prove-direct chaos-kill chaos-groups chaos-transactions chaos-archive chaos-bridge clean
 
 help: ## Show what can be done
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -28,8 +29,8 @@ setup: same-python $(STAMP) ## Make .venv with the package in it
 
 setup-test: $(STAMP)-test ## Also what tests and benchmarks need: their libraries, kcat, ZooKeeper, Redis, MariaDB, PostgreSQL, Java, Prometheus
 
-run: setup ## Start a broker on loopback with its data under ./data
-	@$(BIN)/penstock serve --data $(DATA)
+run: same-python $(STAMP)-console ## Start a broker and the console on loopback, with their data under ./data
+	@$(BIN)/penstock serve --data $(DATA) --console
 
 cluster: $(STAMP)-cluster ## Start ZooKeeper and three brokers on loopback with their data under ./data/cluster
 	@$(BIN)/python -m penstock.cli.serve.local_cluster --data $(DATA)/cluster
@@ -60,11 +61,17 @@ docs: $(STAMP)-docs ## Build the documentation into build/site; fails on a broke
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "read it with: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
+console-pictures: setup-test ## Take the pictures of docs/console again (about 3 minutes)
+	$(BIN)/python -m tests.browser.pictures docs/console
+
 bench: setup-test ## Measure Penstock beside Kafka, RabbitMQ, NATS and Redis (about 25 minutes)
 	$(BIN)/python -m bench
 
 bench-quick: setup-test ## Measure Penstock beside Kafka (about 6 minutes)
 	$(BIN)/python -m bench --quick
+
+bench-guard: setup-test ## Fail if a request or a gigabyte costs the broker more CPU than before (about a minute)
+	$(BIN)/python -m bench.guard
 
 bench-cluster: setup-test ## Measure three brokers beside three nodes of Kafka: failover, throughput, recovery (about 12 minutes)
 	$(BIN)/python -m bench.clusters
@@ -75,18 +82,25 @@ bench-delay: setup-test ## Measure delayed messages beside RocketMQ: memory, lat
 bench-views: setup-test ## Measure a 1 % view beside filtering in the consumer (about 5 minutes)
 	$(BIN)/python -m bench.views
 
-bench-sql: setup-test ## Measure topics in MariaDB, PostgreSQL and SQLite beside plain SQL, and the pause when a broker dies (about 15 minutes)
+bench-sql: setup-test ## Measure topics in MariaDB, PostgreSQL and SQLite beside plain SQL, with and without brokers, and the pause when a broker dies (about 25 minutes)
 	$(BIN)/python -m bench.sql
+	$(BIN)/python -m bench.sql_direct
 	$(BIN)/python -m bench.sql_failover
 
 bench-partitions: setup-test ## Measure topics of 1,000 to 10,000 partitions beside Kafka: create, delete, start, stop, and other clients meanwhile (about 5 minutes)
 	$(BIN)/python -m bench.partitions --kafka
+
+bench-console: setup-test ## Measure the console over 10,000 partitions, 1,000 groups and 10 million messages: pages, memory, requests (about 8 minutes)
+	$(BIN)/python -m bench.console
 
 bench-pipeline: setup-test ## Measure the pipeline beside Spark's own Kafka connector, and how the archive grows (about 6 minutes)
 	$(BIN)/python -m bench.pipeline
 
 simulate: setup-test ## A thousand simulated clusters with seeded failures (under a minute)
 	$(BIN)/python -m tests.simulation --seeds 1000
+
+simulate-scale: setup-test ## Metadata of 1,000 brokers and 1,000,000 partitions in one process: what losing a broker costs (about 2 minutes)
+	$(BIN)/python -m bench.scale
 
 chaos: setup-test ## Brokers are killed, stopped, cut off, restarted, their disks full and slow, under load (about 6 minutes)
 	$(BIN)/python -m tests.chaos
@@ -98,6 +112,10 @@ prove-sql: setup-test ## 32 writers on one partition in MariaDB, then in Postgre
 	$(BIN)/python -m tests.sql_proof --database mysql --seed $(SEED)
 	$(BIN)/python -m tests.sql_proof --database postgresql --seed $(SEED)
 	$(BIN)/python -m tests.sql_proof.primary_loss
+
+prove-direct: setup-test ## Clients without a broker killed at random while MariaDB restarts; then brokers and clients on one partition (about 12 minutes): make prove-direct PROVE_MINUTES=5 SEED=7
+	$(BIN)/python -m tests.direct_proof --minutes $(PROVE_MINUTES) --seed $(SEED)
+	$(BIN)/python -m tests.direct_proof --minutes $(PROVE_MINUTES) --seed $(SEED) --brokers 2
 
 chaos-kill: setup-test ## Kill a broker under load, again and again, and count the messages
 	$(BIN)/python -m tests.durability.kill_rounds
@@ -137,6 +155,10 @@ $(STAMP): $(BIN)/python pyproject.toml constraints.txt | same-python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
+$(STAMP)-console: $(STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[console]'
+	@touch $@
+
 $(STAMP)-cluster: $(STAMP)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[cluster]'
 	@test -e /usr/share/java/zookeeper.jar || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq zookeeper; }
@@ -149,6 +171,7 @@ $(STAMP)-docs: $(STAMP)
 $(STAMP)-test: $(STAMP)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,dev,bench]'
 	@command -v kcat >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq kcat; } || echo "kcat is missing: its tests are skipped"
+	@command -v chromium >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq chromium fonts-inter fonts-jetbrains-mono fonts-noto-cjk; } || echo "Chromium is missing: the console's browser tests are skipped"
 	@command -v redis-server >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq redis-server; } || echo "Redis is missing: its tests are skipped"
 	@command -v mariadbd >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -yq mariadb-server; } || echo "MariaDB is missing: its tests are skipped"
 	@# Without the cluster that the package makes and starts: tests have their own. The file is left as it was.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deploy.generated import ROOT, write_or_check
 
-from docgen import cli_page, metrics_page, settings_page
+from docgen import cli_page, metrics_page, permissions_page, settings_page
 
 
 def generated() -> Iterator[tuple[Path, str]]:
@@ -16,6 +16,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     folder = ROOT / "docs" / "reference"
     yield folder / "cli.md", cli_page.render()
     yield folder / "metrics.md", metrics_page.render()
+    yield folder / "permissions.md", permissions_page.render()
     yield folder / "settings.md", settings_page.render()
 
 

@@ -37,7 +37,7 @@ def look(message: penstock.Message) -> None:
 
 
 client.send("shop-orders", Order(7, [Line("tea", Decimal("3.50"), 2), Line("cup", Decimal("9.00"))]), key="a")
-client.send("shop-orders", '{"id": 8, "lines": [{"article": "tea"}]}', key="a")  # from somebody else
+client.send("shop-orders", '{"id": 8, "lines": [{"article": "tea"}]}', key="a")  # from another application
 client.start()
 dead.wait()
 client.close()
