@@ -111,7 +111,7 @@ def test_names_of_groups_and_clients_are_text(pages: ConsolePages, broker: Broke
         while message is None:
             message = consumer.poll(1)
         consumer.commit(message=message, asynchronous=False)
-        page = pages.open("/groups")
+        page = pages.open("/groups", search=group)
         expect(pages.row(group)).to_be_visible()
         pages.row(group).get_by_role("link").click()
         expect(page.get_by_role("heading", name=group)).to_be_visible()
