@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from penstock.cluster.metadata import OFFSETS_TOPIC
 from penstock.errors import Code
 from penstock.protocol import apis
 from penstock.protocol.messages.add_partitions_to_txn import (
@@ -131,20 +132,21 @@ def test_a_forged_marker_does_not_show_an_aborted_record(running: Cluster, topic
         assert answer["topics"][0]["partitions"][0]["error_code"] == Code.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_a_client_id_of_a_broker_does_not_make_a_client_one(running: Cluster, topic: str) -> None:
+def test_a_client_id_of_a_broker_does_not_make_a_client_one(running: Cluster) -> None:
     transaction = AddPartitionsToTxnTransaction(
         transactional_id="first",
         producer_id=1,
         producer_epoch=0,
-        verify_only=True,
-        topics=(AddPartitionsToTxnTopic(name=topic, partitions=(0,)),),
+        verify_only=False,
+        topics=(AddPartitionsToTxnTopic(name=OFFSETS_TOPIC, partitions=(0,)),),
     )
     request = AddPartitionsToTxnRequest(transactions=(transaction,))
     for number, broker in running.brokers.items():
         other = number % len(running.numbers) + 1
         with Wire(broker.address, client_id=f"penstock-{other}") as wire:
-            answer = wire.ask(apis.ADD_PARTITIONS_TO_TXN, 5, request)
-            assert answer["error_code"] == Code.CLUSTER_AUTHORIZATION_FAILED
+            (answer,) = wire.ask(apis.ADD_PARTITIONS_TO_TXN, 5, request)["results_by_transaction"]
+            ((result,),) = (each["results_by_partition"] for each in answer["topic_results"])
+            assert result["partition_error_code"] == Code.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_every_broker_has_an_inter_broker_listener_that_nobody_named(running: Cluster) -> None:

@@ -18,6 +18,7 @@ import pytest
 from penstock.broker.handlers.configs import ResourceType as ConfigType
 from penstock.broker.permissions.guard import Need
 from penstock.broker.permissions.table import table
+from penstock.cluster.metadata import OFFSETS_TOPIC
 from penstock.errors import Code
 from penstock.ids import NO_TOPIC_ID
 from penstock.protocol import apis
@@ -215,6 +216,20 @@ def _added(names: Names) -> Any:
     )
 
 
+def _added_by_several(names: Names) -> Any:
+    return add_partitions_to_txn.AddPartitionsToTxnRequest(
+        transactions=(
+            add_partitions_to_txn.AddPartitionsToTxnTransaction(
+                transactional_id=names.id,
+                producer_id=1,
+                producer_epoch=0,
+                verify_only=False,
+                topics=(add_partitions_to_txn.AddPartitionsToTxnTopic(name=names.topic, partitions=(0,)),),
+            ),
+        )
+    )
+
+
 def _committed_in_transaction(names: Names) -> Any:
     return txn_offset_commit.TxnOffsetCommitRequest(
         transactional_id=names.id,
@@ -394,6 +409,7 @@ CASES = [
         ),
     ),
     Case(apis.ADD_PARTITIONS_TO_TXN, 3, (WRITE_ID, WRITE_TOPIC), _added),
+    Case(apis.ADD_PARTITIONS_TO_TXN, 5, (WRITE_ID, WRITE_TOPIC), _added_by_several),
     Case(
         apis.ADD_OFFSETS_TO_TXN,
         3,
@@ -772,8 +788,10 @@ def test_no_topic_id_tells_a_stranger_of_a_topic(world: World) -> None:
 def test_no_acl_gives_what_brokers_alone_may(world: World) -> None:
     """A stranger's marker would make an aborted record visible; a forged follower's fetch would acknowledge it."""
     who = world.someone()
-    everything = [Need(Operation.ALL, type_) for type_ in (ResourceType.CLUSTER, ResourceType.TOPIC)]
+    types = (ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID)
+    everything = [Need(Operation.ALL, type_) for type_ in types]
     world.give(who, *everything, names=Names())
+    world.give(who, *everything, names=Names(topic=OFFSETS_TOPIC))
     for principal in (who, ROOT):
         # It says that it is the other broker, which counts for nothing.
         caller = caller_of(principal)
@@ -790,9 +808,8 @@ def test_no_acl_gives_what_brokers_alone_may(world: World) -> None:
         assert Code.CLUSTER_AUTHORIZATION_FAILED in codes(answer)
         as_follower = {**fetch_request([(TOPIC, 0, 0)]), "replica_id": 1}
         assert Code.TOPIC_AUTHORIZATION_FAILED in codes(world.broker.ask(caller, apis.FETCH, 12, as_follower))
-        added = add_partitions_to_txn.AddPartitionsToTxnRequest(transactions=())
-        answer = world.broker.ask(caller, apis.ADD_PARTITIONS_TO_TXN, 4, added)
-        assert answer["error_code"] == Code.CLUSTER_AUTHORIZATION_FAILED
+        added = _added_by_several(Names(topic=OFFSETS_TOPIC))
+        assert Code.TOPIC_AUTHORIZATION_FAILED in codes(world.broker.ask(caller, apis.ADD_PARTITIONS_TO_TXN, 4, added))
 
 
 def test_brokers_may_ask_each_other_what_they_have_to(world: World) -> None:

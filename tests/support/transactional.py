@@ -13,7 +13,11 @@ from typing import Any, NamedTuple
 from penstock.protocol import apis
 from penstock.protocol.decoding import decode
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from penstock.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -132,6 +136,24 @@ class RawProducer:
         }
         self._added.update(place for place, code in codes.items() if code == 0)
         return codes
+
+    def add_as_brokers_do(self, version: int, *places: Place) -> dict[Place, int]:
+        """The same with a version that names several transactions: most clients leave it to brokers, a few do not."""
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=self.name,
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            topics=tuple(AddPartitionsToTxnTopic(name=topic, partitions=(index,)) for topic, index in places),
+        )
+        request = AddPartitionsToTxnRequest(transactions=(transaction,))
+        answer = self.wire.ask(apis.ADD_PARTITIONS_TO_TXN, version, request)
+        assert answer["error_code"] == 0, answer
+        (result,) = answer["results_by_transaction"]
+        return {
+            (topic["name"], found["partition_index"]): found["partition_error_code"]
+            for topic in result["topic_results"]
+            for found in topic["results_by_partition"]
+        }
 
     def write(self, place: Place, *values: bytes, **changed: Any) -> int:
         """Writes, in the old protocol to a partition that it adds first; fails if that is refused. Gives the offset."""

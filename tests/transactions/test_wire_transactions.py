@@ -61,6 +61,20 @@ def test_nothing_of_a_transaction_is_seen_before_its_end_and_all_of_it_after(
         assert last_offset(wire, place, READ_COMMITTED) == 3
 
 
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_client_may_add_partitions_with_the_versions_that_brokers_use(
+    wire: Wire, topic: str, places: list[Place], version: int
+) -> None:
+    """@platformatic/kafka does, and Kafka lets it."""
+    producer = begun(wire, topic, Protocol.NEW)
+    for commits in (True, False):
+        assert producer.add_as_brokers_do(version, *places) == dict.fromkeys(places, NONE)
+        for place in places:
+            producer.write(place, b"a")
+        assert producer.end(committed=commits) == NONE
+    assert [read_committed(wire, place).values for place in places] == [[b"a"] for _ in places]
+
+
 def test_an_aborted_transaction_is_listed_with_where_it_began(
     wire: Wire, producer: RawProducer, place: Place, topic: str
 ) -> None:

@@ -36,9 +36,9 @@ from penstock.transactions.state_machine import BUMPING_VERSION, Producer
 
 _FENCED_FROM = 2
 """Older versions answer a fenced producer that its epoch is wrong."""
-_BROKERS_ONLY_FROM = 4
-"""From this version of AddPartitionsToTxn on, it is what the leader of a partition asks the coordinator, for clients
-that do not ask themselves (KIP-890). Clients use the versions before.
+_SEVERAL_FROM = 4
+"""From this version on AddPartitionsToTxn names several transactions. The leader of a partition sends it, for clients
+that do not ask themselves (KIP-890). Most clients use the versions before; a few use this one, as Kafka lets them.
 """
 _BUMPING_END_FROM = 5
 _ADDING_COMMIT_FROM = 5
@@ -60,8 +60,8 @@ class TransactionHandlers:
     async def add_partitions(
         self, request: AddPartitionsToTxnRequest, context: RequestContext
     ) -> AddPartitionsToTxnResponse:
-        if context.version >= _BROKERS_ONLY_FROM:
-            return await self._add_for_broker(request, context)
+        if context.version >= _SEVERAL_FROM:
+            return await self._add_to_several(request, context)
         topics = request.v3_and_below_topics
         producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
         wanted = _partitions(topics)
@@ -130,12 +130,13 @@ class TransactionHandlers:
             producer_epoch=decision.producer.epoch,
         )
 
-    async def _add_for_broker(
+    async def _add_to_several(
         self, request: AddPartitionsToTxnRequest, context: RequestContext
     ) -> AddPartitionsToTxnResponse:
-        """What the leader of a partition, or the coordinator of a group, asks about its clients' transactions."""
-        if not self._brokers.is_broker(context.caller):
-            return AddPartitionsToTxnResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED)
+        """What the leader of a partition, or the coordinator of a group, asks about its clients' transactions, or a
+        client about its own.
+        """
+        refusal = self._refusal_to_broker if self._brokers.is_broker(context.caller) else self._refusal
         results = []
         async for asked in context.work.over(request.transactions):
             producer = Producer(asked.producer_id, asked.producer_epoch)
@@ -143,7 +144,7 @@ class TransactionHandlers:
             if asked.verify_only:
                 codes = await self._verify(asked.transactional_id, producer, wanted)
             else:
-                refused = {at: code for at in wanted if (code := self._refusal_to_broker(at)) is not Code.NONE}
+                refused = {at: code for at in wanted if (code := refusal(at)) is not Code.NONE}
                 codes = await self._add(asked.transactional_id, producer, wanted, refused, BUMPING_VERSION)
             await context.work.pause()
             results.append(

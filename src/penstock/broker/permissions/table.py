@@ -180,7 +180,7 @@ def table(*, creates_topics: bool = True) -> Mapping[Api, Row]:
         apis.ADD_PARTITIONS_TO_TXN: Row(
             (WRITE_ID, WRITE_TOPIC),
             transaction_guards.add_partitions,
-            "from version 4 on CLUSTER_ACTION, which brokers alone have",
+            "from version 4 on for each transaction that the request names, where Kafka requires CLUSTER_ACTION",
             from_brokers=True,
         ),
         apis.ADD_OFFSETS_TO_TXN: Row((WRITE_ID, READ_GROUP), transaction_guards.add_offsets),

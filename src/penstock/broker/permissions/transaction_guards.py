@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.broker.permissions.access import Access
@@ -13,6 +14,8 @@ from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
 from penstock.protocol.messages.describe_transactions import (
@@ -35,7 +38,7 @@ from penstock.security.acls import Operation, ResourceType
 _TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 _GROUP = ResourceType.GROUP
 _TOPIC = ResourceType.TOPIC
-_BROKERS_ONLY_FROM = 4
+_SEVERAL_FROM = 4
 
 add_offsets = WholeRequest(
     lambda request: (
@@ -68,35 +71,56 @@ async def init_producer_id(
 async def add_partitions(
     request: AddPartitionsToTxnRequest, context: RequestContext, access: Access, handler: Handler
 ) -> AddPartitionsToTxnResponse:
-    """WRITE on the transactional id and on each topic; if one is denied, none is added. The versions of brokers are
-    taken from brokers alone, which the handler sees to.
-    """
-    if context.version >= _BROKERS_ONLY_FROM:
-        response: AddPartitionsToTxnResponse = await handler(request, context)
-        return response
+    """WRITE on each transactional id and on its topics; if one is denied, none is added to that transaction."""
+    if context.version >= _SEVERAL_FROM:
+        return await _add_to_several(request, context, access, handler)
     topics = request.v3_and_below_topics
-    whole = access.refusal(Operation.WRITE, _TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+    denied = await _denied(request.v3_and_below_transactional_id, topics, context, access)
+    if denied is not None:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=denied)
+    added: AddPartitionsToTxnResponse = await handler(request, context)
+    return added
+
+
+async def _add_to_several(
+    request: AddPartitionsToTxnRequest, context: RequestContext, access: Access, handler: Handler
+) -> AddPartitionsToTxnResponse:
+    allowed, refused = [], []
+    async for asked in context.work.over(request.transactions):
+        denied = await _denied(asked.transactional_id, asked.topics, context, access)
+        if denied is None:
+            allowed.append(asked)
+        else:
+            refused.append(AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=denied))
+    if refused and not allowed:
+        return AddPartitionsToTxnResponse(results_by_transaction=tuple(refused))
+    added: AddPartitionsToTxnResponse = await handler(replace(request, transactions=tuple(allowed)), context)
+    return replace(added, results_by_transaction=(*added.results_by_transaction, *refused))
+
+
+async def _denied(
+    transactional_id: str, topics: Sequence[AddPartitionsToTxnTopic], context: RequestContext, access: Access
+) -> tuple[AddPartitionsToTxnTopicResult, ...] | None:
+    """The answer for a transaction of which something is denied; None if all is allowed."""
+    whole = access.refusal(Operation.WRITE, _TRANSACTIONAL_ID, transactional_id)
     codes: dict[str, Code] = {}
     if whole is Code.NONE:
         async for topic in context.work.over(topics):
             codes[topic.name] = access.refusal(Operation.WRITE, _TOPIC, topic.name)
         if not any(codes.values()):
-            added: AddPartitionsToTxnResponse = await handler(request, context)
-            return added
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=tuple(
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=tuple(
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=index,
-                        partition_error_code=whole or codes[topic.name] or Code.OPERATION_NOT_ATTEMPTED,
-                    )
-                    for index in topic.partitions
-                ),
-            )
-            for topic in topics
+            return None
+    return tuple(
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=tuple(
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=whole or codes[topic.name] or Code.OPERATION_NOT_ATTEMPTED,
+                )
+                for index in topic.partitions
+            ),
         )
+        for topic in topics
     )
 
 
