@@ -109,13 +109,18 @@ class _Work:
         written = {number: len(writer.ledger.acknowledged) for number, writer in self._writers.items()}
         read = [reader.count for reader in self._readers]
 
-        def is_so() -> bool:
+        def standing_still() -> list[str]:
             for writer in self._writers.values():
                 assert not writer.failure, writer.failure
-            writes = all(len(writer.ledger.acknowledged) > written[number] for number, writer in self._writers.items())
-            return writes and all(reader.count > before for reader, before in zip(self._readers, read, strict=True))
+            return [
+                *(w.name for number, w in self._writers.items() if len(w.ledger.acknowledged) == written[number]),
+                *(reader.name for reader, before in zip(self._readers, read, strict=True) if reader.count == before),
+            ]
 
-        until(is_so, "every writer writes and every reader reads", _PATIENCE_S)
+        try:
+            until(lambda: not standing_still(), "every writer writes and every reader reads", _PATIENCE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; still waiting: {', '.join(standing_still())}") from None
 
     @property
     def acknowledged(self) -> int:
