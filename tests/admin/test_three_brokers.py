@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,28 @@ def test_brokers_partitions_and_moves(three: processes.Cluster) -> None:
     assert all(each.partition.is_under_replicated and each.partition.offline_replicas == (3,) for each in partitions)
     assert [(each.start, each.end, each.error) for each in partitions] == [(0, 0, None)] * 2
     assert second not in cluster.offsets.latest([first, second]).errors
+
+
+def test_a_topic_is_created_when_every_broker_knows_it(zookeeper: ZooKeeperProcess, tmp_path: Path) -> None:
+    settings = {"cluster.lease_ms": 20_000}
+    with (
+        processes.Cluster(tmp_path / "brokers", f"{zookeeper.address}/known", settings=settings, gates=True) as three,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        three.cut_off_from_tree(3)
+        cluster = Cluster(three.kafka, timeout_s=2 * PATIENCE_S)
+        placed = NewTopic(name="orders", replica_assignment=[[1]])
+        creating = threads.submit(lambda: (cluster.topics.create([placed]), _knows(three, 3, "orders")))
+        until(lambda: _knows(three, 1, "orders"), "a broker knows of the topic")
+        done, _ = wait([creating], timeout=1)
+        assert not done
+        three.repair()
+        created, is_known = creating.result(PATIENCE_S)
+    assert created["orders"].partitions[0].replicas == (1,) and is_known
+
+
+def _knows(three: processes.Cluster, id: int, topic: str) -> bool:
+    return (topic, 0) in three.view(id).places
 
 
 def _knows_that_3_is_gone(three: processes.Cluster, id: int) -> bool:

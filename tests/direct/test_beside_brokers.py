@@ -84,6 +84,23 @@ def test_a_broker_that_comes_later_leads_what_was_used_directly(
     assert stored(store) == [b"a", b"b", b"c", b"d", b"e"]
 
 
+def test_a_consumer_that_waits_at_a_broker_gets_what_is_sent_without_one(
+    store: SqlStore, url: str, sql_broker: NewSqlBroker
+) -> None:
+    store.topics.create(TOPIC, 1)
+    appender = Appender(store)
+    appender.send(b"before")
+    broker = sql_broker(url)
+    # It asks again only when the test has failed.
+    consumer = consumer_of(broker, **{"fetch.wait.max.ms": 250_000, "socket.timeout.ms": 300_000})
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    assert [message.value() for message in read(consumer, 1)] == [b"before"]
+    until(lambda: broker.metric("penstock_parked_fetches") == 1, "the consumer waits")
+    appender.send(b"after")
+    assert [message.value() for message in read(consumer, 1)] == [b"after"]
+    consumer.close()
+
+
 def test_a_group_goes_on_where_it_was_with_and_without_a_broker(
     store: SqlStore, url: str, sql_broker: NewSqlBroker
 ) -> None:

@@ -135,13 +135,16 @@ async def append_and_go_away(partition: Partition, database: Database, made: byt
 
 
 class Growth:
-    """Waits for a partition to have more to read."""
+    """Waits for a partition to have so much more to read."""
 
-    def __init__(self) -> None:
+    def __init__(self, missing_bytes: int = 1) -> None:
+        self._missing_bytes = missing_bytes
         self.happened = asyncio.Event()
 
     def grew(self, appended_bytes: int) -> None:
-        self.happened.set()
+        self._missing_bytes -= appended_bytes
+        if self._missing_bytes <= 0:
+            self.happened.set()
 
 
 async def test_what_is_taken_back_was_never_shown(partition: Partition, database: Database) -> None:
@@ -216,6 +219,36 @@ async def test_readers_hear_of_what_is_stored_after_its_producer_went_away(
     async with asyncio.timeout(PATIENCE_S):
         await growth.happened.wait()
     assert patient_partition.high_watermark == 1
+
+
+async def test_readers_hear_of_what_is_stored_although_no_commit_was_answered(
+    lossy_partition: tuple[LostCommits, Partition],
+) -> None:
+    network, partition = lossy_partition
+    assert isinstance(partition.log, SqlLog)
+    growth = Growth()
+    partition.park(growth)
+    network.lose(Lost.ANSWER, f"INSERT INTO {partition.log.env.dialect.quoted(partition.log.table.name)}".encode())
+    with pytest.raises(UnsyncedError):
+        await partition.append(memoryview(batch(b"stored", at_ms=NOW_MS)), ALL_IN_SYNC)
+    async with asyncio.timeout(PATIENCE_S):
+        await growth.happened.wait()
+    assert partition.high_watermark == 1
+
+
+@pytest.mark.parametrize("committed_only", [False, True])
+async def test_readers_hear_of_all_bytes_that_are_stored_together(
+    patient_partition: Partition, database: Database, committed_only: bool
+) -> None:
+    made = [batch(b"%d" % number, at_ms=NOW_MS) for number in range(3)]
+    growth = Growth(sum(map(len, made)))
+    patient_partition.park(growth, committed_only=committed_only)
+    async with locked_rows(database):
+        for each in made:
+            patient_partition.secure(await patient_partition.write(memoryview(each), ALL_IN_SYNC))
+    async with asyncio.timeout(PATIENCE_S):
+        await growth.happened.wait()
+    assert patient_partition.high_watermark == 3
 
 
 async def test_a_delayed_message_that_is_stored_after_its_producer_went_away_is_delivered_without_another_append(

@@ -1,4 +1,4 @@
-"""Engines that let other tasks run meanwhile: during a write, or until what was written is safe."""
+"""Engines that let other tasks run meanwhile: while a log is made or written to, or until what was written is safe."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
+from penstock.clock import ManualClock
+from penstock.config.broker import Limits, LogSettings
 from penstock.config.topic import TopicConfig
 from penstock.errors import StorageError
 from penstock.ids import TopicId, TopicPartition
@@ -17,6 +19,24 @@ from penstock.storage.memory import MemoryEngine, MemoryLog
 
 _LONGEST_WRITE = 4
 """How many turns of the event loop a write takes, at most."""
+
+
+class SlowEngine(MemoryEngine):
+    """Logs are made when the test says so; those of "broken" cannot be."""
+
+    def __init__(self) -> None:
+        super().__init__(LogSettings(), Limits(), ManualClock())
+        self.may_make = asyncio.Event()
+        self.is_asked = asyncio.Event()
+
+    async def create(
+        self, at: TopicPartition, topic_id: TopicId, config: TopicConfig, database: str = "default"
+    ) -> Log:
+        self.is_asked.set()
+        if at.topic == "broken":
+            raise StorageError("no")
+        await self.may_make.wait()
+        return await super().create(at, topic_id, config)
 
 
 class SuspendingLog(MemoryLog):

@@ -18,6 +18,7 @@ from penstock.admin.connection import AdminConnection, Deadline
 from penstock.admin.errors import AdminError, admin_error
 from penstock.admin.offsets import OffsetOperations
 from penstock.admin.results import Page, Results
+from penstock.admin.topic_propagation import is_known_everywhere
 from penstock.errors import Code
 from penstock.ids import TopicPartition
 
@@ -154,7 +155,7 @@ class TopicOperations:
         return Page(items, str(first + limit) if first + limit < len(topic.partitions) else None)
 
     def create(self, topics: Iterable[NewTopic]) -> Results[str, TopicDescription]:
-        """Creates topics and waits until they can be seen; TOPIC_ALREADY_EXISTS for one that exists already."""
+        """Creates topics and waits until all brokers show them; TOPIC_ALREADY_EXISTS for one that exists already."""
         deadline, wanted = self._connection.deadline(), {topic.name: topic for topic in topics}
         created: Results[str, Any] = Results()
         if wanted:
@@ -203,11 +204,12 @@ class TopicOperations:
         return self._connection.results(asked, deadline)
 
     def _visible(self, names: Iterable[str], deadline: Deadline) -> Results[str, TopicDescription]:
-        """Topics that exist: a broker other than the one that created them may learn of them a moment later."""
+        """Topics that exist, as soon as every broker knows them: whichever is asked for them next."""
         wanted = list(names)
         while wanted:
             found = self._described(wanted, deadline)
-            if not found.errors or deadline.is_over:
+            is_visible = not found.errors and is_known_everywhere(self._connection, wanted, deadline)
+            if is_visible or deadline.is_over:
                 return found
             time.sleep(_VISIBLE_POLL_S)
         return Results()

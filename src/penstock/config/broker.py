@@ -207,6 +207,14 @@ class Limits:
             "Records of one produced batch that may have to be looked at one by one, for their keys or for delays."
         ),
     )
+    topic_wait_ms: int = field(
+        default=5_000,
+        metadata=meaning(
+            "Milliseconds that a Metadata request for a topic by name, or a change of settings, waits for what this "
+            "broker still has to make or change; Metadata then says that the topic has no leader yet.",
+            low=0,
+        ),
+    )
     topics_per_request: int = field(default=10_000, metadata=meaning("Topics that one request may name."))
     views_per_topic: int = field(default=1000, metadata=meaning("Views of one topic."))
     acls: int = field(default=20_000, metadata=meaning("Access control lists of the cluster.", high=INT_MAX))

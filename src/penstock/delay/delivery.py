@@ -72,7 +72,7 @@ class Delivery:
         """The index is of the companion that has begun so many times; if not, it is made anew."""
         self._reloads = timers.companion.reloads
         # A producer that gives up after a COMMIT without an answer makes no other append that would wake this task.
-        timers.companion.reloaded = self._changed
+        timers.companion.on_reload = self._changed.set
         self._intake = Intake(partition, timers)
         self._waiting: set[asyncio.Future[None]] = set()
         self._merging: asyncio.Task[None] | None = None

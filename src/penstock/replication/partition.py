@@ -111,6 +111,8 @@ class Partition:
         self._unacknowledged = Unacknowledged()
         self._confirmations = Confirmations()
         self._securing: set[asyncio.Task[None]] = set()
+        if is_shared:
+            log.on_reload = self.notice_growth
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -149,7 +151,7 @@ class Partition:
             self.leadership.settled(image.in_sync, image.replicas, alive, now_ms)
         self.leadership.is_removed = me in image.removing
         self._is_only_replica = self.leadership.is_only_replica
-        self._raise_watermark(0)
+        self._raise_watermark()
 
     def follow(self, leader: BrokerId, epoch: int) -> None:
         """The metadata names another leader, or none."""
@@ -161,7 +163,7 @@ class Partition:
     def decided(self, leadership: Leadership) -> None:
         """What was proposed in this leadership is what the metadata says by now, or never will be."""
         leadership.decided()
-        self._raise_watermark(0)
+        self._raise_watermark()
 
     def check_epoch(self, epoch: int) -> None:
         """A client that knows of another leader epoch has to look at the metadata first; -1 means it does not say."""
@@ -456,7 +458,7 @@ class Partition:
         the aborted transactions that are to be left out of them; and none that reaches to `below`.
         """
         # A log in a database may have more than was written to it here.
-        self._raise_watermark(0)
+        self._raise_watermark()
         if offset > self.high_watermark and self.leadership is not None:
             # Another leader may have shown it.
             await self.confirm_leads()
@@ -494,7 +496,7 @@ class Partition:
         if divergence is None:
             now_ms = self._lease.now_ms()
             leadership.fetched(follower, asked.offset, log.end_offset, now_ms, heard.followed_ms, heard)
-            self._raise_watermark(0)
+            self._raise_watermark()
             self.follower_heard()
         return divergence
 
@@ -579,15 +581,21 @@ class Partition:
 
     def notice_growth(self) -> None:
         """The log may have more than was written to it: it may have been read again from where it is stored."""
-        self._raise_watermark(0)
+        self._raise_watermark()
 
     def _grew(self, appended_bytes: int) -> None:
         if self._parked.followers:
             self._parked.wake_followers(max(1, appended_bytes))
+        before = self.high_watermark
         self._raise_watermark(appended_bytes)
+        if self._is_only_replica and self.high_watermark == before:
+            # The high watermark has passed it with what became safe at once with it, and only that was counted.
+            self._tell_readers(appended_bytes)
 
-    def _raise_watermark(self, appended_bytes: int) -> None:
-        """As the leader: takes note of what all in-sync replicas have."""
+    def _raise_watermark(self, appended_bytes: int = PLENTY) -> None:
+        """As the leader: takes note of what all in-sync replicas have. Unless the caller knows how many bytes that are,
+        readers look for themselves whether they are enough.
+        """
         visible = self.log.visible_end
         if self._is_only_replica:
             if visible > self.high_watermark:
@@ -616,6 +624,10 @@ class Partition:
             # A marker makes visible what was appended long before it: that size is not counted, so all look again.
             is_counted = self._told_stable == before and self.last_stable_offset == offset
             self._tell_stable(appended_bytes if is_counted else PLENTY)
+
+    def _tell_readers(self, appended_bytes: int) -> None:
+        for waiter in (*self._parked.readers, *self._parked.stable_readers):
+            waiter.grew(appended_bytes)
 
     def _tell_stable(self, appended_bytes: int) -> None:
         stable = self.last_stable_offset

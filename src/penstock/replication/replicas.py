@@ -180,6 +180,11 @@ class Replicas:
         held = self._topics.get(topic.name)
         return held is not None and held.id == topic.id and len(held.partitions) >= len(topic.partitions)
 
+    def applied_partitions(self, topic: TopicImage) -> int:
+        """How many partitions the topic has of which those that are for this broker can be used here."""
+        held = self._topics.get(topic.name)
+        return len(held.partitions) if held is not None and held.id == topic.id else 0
+
     @property
     def usable_topics(self) -> Iterable[str]:
         """The topics here; one that is still being made, or that goes, is none of them."""

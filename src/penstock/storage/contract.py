@@ -25,7 +25,6 @@ A *shared* engine keeps its logs where every broker reaches them (`docs/internal
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -183,8 +182,8 @@ class Log(ABC):
 
     reloads: int = 0
     """How many times the log was read again from where it is stored: it may have more since, or less."""
-    reloaded: asyncio.Event | None = None
-    """Set whenever `reloads` grows; it belongs to the task that waits for that, which puts it here."""
+    on_reload: Callable[[], None] | None = None
+    """Called after `reloads` has grown and the log is what is stored; the one who has to know puts it here."""
     is_read_only: bool = False
     """Opened by `Engine.open_read_only`: it takes nothing, and others may have seen more than it has."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from penstock.broker.config_descriptions import ConfigDescriptions
 from penstock.broker.database_group_settings import DatabaseGroupSettings
-from penstock.broker.handlers.cluster import ClusterHandlers, MetadataHandler, announced
+from penstock.broker.handlers.cluster import ClusterHandlers, announced
 from penstock.broker.handlers.configs import ConfigHandlers, ResourceType, carried_out
 from penstock.broker.handlers.reassignments import ReassignmentHandlers
 from penstock.broker.handlers.topics import TopicHandlers
@@ -52,9 +53,11 @@ from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from penstock.replication.leader_lease import LeaderLease
 from penstock.replication.leadership import LagRules
 from penstock.replication.replicas import Replicas
+from penstock.storage.contract import Engine
 from penstock.storage.faulty_files import FaultyFiles
 from support import callers
 from support.logs import NOW_MS, batch, new_engine
+from support.suspending import SlowEngine
 from support.tree import Tree, register
 from support.waiting import PATIENCE_S
 
@@ -78,7 +81,7 @@ class Held:
         self,
         metadata: MetadataChanges,
         replicas: Replicas,
-        ask: MetadataHandler,
+        handlers: ClusterHandlers,
         topics: TopicHandlers,
         reassignments: ReassignmentHandlers,
         configs: ConfigHandlers,
@@ -87,13 +90,14 @@ class Held:
         self.metadata = metadata
         self.replicas = replicas
         self.disk = disk
-        self._ask = ask
+        self._handlers = handlers
         self._topics = topics
         self._reassignments = reassignments
-        self._alter_configs = carried_out(configs.incremental_alter_configs, replicas)
+        self._configs = configs
 
-    async def ask(self, request: MetadataRequest) -> list[tuple[str | None, int, int]]:
-        response = await self._ask(request, CONTEXT)
+    async def ask(self, request: MetadataRequest, wait_ms: int = LONG_MS) -> list[tuple[str | None, int, int]]:
+        async with asyncio.timeout(PATIENCE_S):
+            response = await announced(self._handlers.metadata, self.metadata, self.replicas, wait_ms)(request, CONTEXT)
         return [(topic.name, topic.error_code, len(topic.partitions)) for topic in response.topics]
 
     async def create(self, timeout_ms: int, *, validate_only: bool = False, **partitions: int) -> list[Code]:
@@ -148,24 +152,23 @@ class Held:
 
         await self.metadata.change(decide)
 
-    async def alter(self, kind: ResourceType, name: str, setting: str, value: str) -> Code:
+    async def alter(self, kind: ResourceType, name: str, setting: str, value: str, wait_ms: int = LONG_MS) -> Code:
         config = IncrementalConfig(name=setting, config_operation=SET, value=value)
         resource = IncrementalConfigsResource(resource_type=kind, resource_name=name, configs=(config,))
         async with asyncio.timeout(PATIENCE_S):
-            response = await self._alter_configs(IncrementalAlterConfigsRequest(resources=(resource,)), CONTEXT)
+            alter = carried_out(self._configs.incremental_alter_configs, self.replicas, wait_ms)
+            response = await alter(IncrementalAlterConfigsRequest(resources=(resource,)), CONTEXT)
         return Code(response.responses[0].error_code)
 
     def retention_ms(self, name: str) -> int:
         return self.replicas.find(name, 0).log.config.retention_ms
 
 
-@pytest.fixture
-async def held(tmp_path: Path, tree: Tree) -> AsyncIterator[Held]:
+@asynccontextmanager
+async def broker(tree: Tree, engine: Engine, disk: threading.Event) -> AsyncIterator[Held]:
     metadata = MetadataChanges(tree, MetadataSettings("cluster", BROKER))
     await metadata.start()
     await register(metadata, BrokerInfo(BROKER, "127.0.0.1", 19092))
-    files, disk = FaultyFiles(tmp_path), threading.Event()
-    engine = new_engine(tmp_path / "logs", files=files)
     lease = LeaderLease(ManualClock(NOW_MS), lambda: inf, 1000)
     rules = LagRules(max_ms=1000, max_messages=0)
 
@@ -177,27 +180,33 @@ async def held(tmp_path: Path, tree: Tree) -> AsyncIterator[Held]:
     await replicas.begin()
     metadata.subscribe(replicas.change)
     handlers = ClusterHandlers(metadata, BrokerSettings(), Limits())
-    await metadata.create_topics([TopicCreation("small", 1), TopicCreation("slow", 3)])
-    await replicas.applied()
-    await replicas.find("slow", 0).append(memoryview(batch(b"value")), 1)
-
-    def wait(what: str, path: Path) -> None:
-        if what == "rename" and path.is_dir():
-            disk.wait()
-
-    files.on_operation = wait
-    await metadata.delete_topics(["slow"])
-    await metadata.create_topics([TopicCreation("slow", 4)])
     quotas = ClientLimits(QuotaSettings(), ManualClock().monotonic_ms)
     descriptions = ConfigDescriptions(load(None, {}, {}))
     topics = TopicHandlers(metadata, BrokerSettings(), Limits(), descriptions, quotas, replicas)
     reassignments = ReassignmentHandlers(metadata, Limits(), replicas)
     configs = ConfigHandlers(metadata, BROKER, descriptions, DatabaseGroupSettings(metadata, None, None))
-    metadata_handler = announced(handlers.metadata, metadata, replicas)
-    yield Held(metadata, replicas, metadata_handler, topics, reassignments, configs, disk)
+    yield Held(metadata, replicas, handlers, topics, reassignments, configs, disk)
     disk.set()
     await replicas.close()
     await metadata.close()
+
+
+@pytest.fixture
+async def held(tmp_path: Path, tree: Tree) -> AsyncIterator[Held]:
+    files, disk = FaultyFiles(tmp_path), threading.Event()
+    async with broker(tree, new_engine(tmp_path / "logs", files=files), disk) as made:
+        await made.metadata.create_topics([TopicCreation("small", 1), TopicCreation("slow", 3)])
+        await made.replicas.applied()
+        await made.replicas.find("slow", 0).append(memoryview(batch(b"value")), 1)
+
+        def wait(what: str, path: Path) -> None:
+            if what == "rename" and path.is_dir():
+                disk.wait()
+
+        files.on_operation = wait
+        await made.metadata.delete_topics(["slow"])
+        await made.metadata.create_topics([TopicCreation("slow", 4)])
+        yield made
 
 
 async def test_other_topics_are_told_of_while_one_waits_for_the_disk(held: Held) -> None:
@@ -221,6 +230,36 @@ async def test_a_topic_that_is_asked_for_by_name_is_told_of_when_it_can_be_used(
     held.disk.set()
     assert await asking == [("slow", 0, 4)]
     assert held.replicas.find("slow", 3).leadership is not None
+
+
+async def test_a_topic_that_is_not_made_in_time_has_no_leader_yet(held: Held) -> None:
+    asked = named("small", "slow", "no-such")
+    assert await held.ask(asked, wait_ms=1) == [
+        ("small", Code.NONE, 1),
+        ("slow", Code.LEADER_NOT_AVAILABLE, 0),
+        ("no-such", Code.UNKNOWN_TOPIC_OR_PARTITION, 0),
+    ]
+    held.disk.set()
+    await held.replicas.applied()
+    assert await held.ask(asked, wait_ms=1) == [
+        ("small", Code.NONE, 1),
+        ("slow", Code.NONE, 4),
+        ("no-such", Code.UNKNOWN_TOPIC_OR_PARTITION, 0),
+    ]
+
+
+async def test_a_topic_that_grows_keeps_the_partitions_that_it_had_until_it_has_more(tree: Tree) -> None:
+    engine = SlowEngine()
+    engine.may_make.set()
+    async with broker(tree, engine, threading.Event()) as growing:
+        await growing.create(LONG_MS, grown=1)
+        engine.may_make.clear()
+        assert await growing.grow(1, grown=3) == [Code.REQUEST_TIMED_OUT]
+        assert await growing.ask(named("grown"), wait_ms=1) == [("grown", Code.NONE, 1)]
+        assert await growing.ask(MetadataRequest(topics=None)) == [("grown", Code.NONE, 1)]
+        engine.may_make.set()
+        assert await growing.ask(named("grown")) == [("grown", Code.NONE, 3)]
+        assert await growing.ask(MetadataRequest(topics=None)) == [("grown", Code.NONE, 3)]
 
 
 async def test_a_change_that_takes_longer_than_the_client_waits_is_answered_with_a_timeout_and_goes_on(
@@ -346,6 +385,14 @@ async def test_a_change_of_settings_is_answered_when_the_topic_has_them(held: He
     assert not done
     held.disk.set()
     assert await altering == Code.NONE
+    assert held.retention_ms("slow") == 7000
+
+
+async def test_a_change_of_settings_that_is_not_carried_out_in_time_is_answered(held: Held) -> None:
+    assert await held.alter(ResourceType.TOPIC, "slow", "retention.ms", "7000", wait_ms=1) == Code.NONE
+    assert not held.replicas.is_settled
+    held.disk.set()
+    await held.replicas.applied()
     assert held.retention_ms("slow") == 7000
 
 

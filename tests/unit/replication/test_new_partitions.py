@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.cluster.metadata import BrokerInfo, MetadataImage, PartitionImage, TopicImage
-from penstock.config.broker import Limits, LogSettings
-from penstock.config.topic import TopicConfig
-from penstock.errors import ApiError, Code, StorageError
-from penstock.ids import BrokerId, TopicId, TopicPartition
+from penstock.errors import ApiError, Code
+from penstock.ids import BrokerId, TopicId
 from penstock.replication.replicas import Replicas
-from penstock.storage.contract import Log
-from penstock.storage.memory import MemoryEngine
 from support.leading import LAG_RULES, ME, for_ever
 from support.logs import settings
+from support.suspending import SlowEngine
 
 OTHER = BrokerId(2)
-
-
-class SlowEngine(MemoryEngine):
-    """Logs are made when the test says so; those of "broken" cannot be."""
-
-    def __init__(self) -> None:
-        super().__init__(LogSettings(), Limits(), ManualClock())
-        self.may_make = asyncio.Event()
-        self.is_asked = asyncio.Event()
-
-    async def create(
-        self, at: TopicPartition, topic_id: TopicId, config: TopicConfig, database: str = "default"
-    ) -> Log:
-        self.is_asked.set()
-        if at.topic == "broken":
-            raise StorageError("no")
-        await self.may_make.wait()
-        return await super().create(at, topic_id, config)
 
 
 def image_of(*topics: TopicImage, version: int) -> MetadataImage:

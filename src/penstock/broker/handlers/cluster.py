@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from penstock.broker.handlers.change_results import results_or_failure
+from penstock.broker.handlers.change_results import deadline_of, results_or_failure
 from penstock.broker.requests.client_limits import ClientLimits
 from penstock.broker.requests.context import RequestContext
 from penstock.cluster import timer_topics
@@ -348,28 +348,43 @@ def code_of_missing(name: str) -> Code:
     return Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def announced(handler: MetadataHandler, metadata: MetadataChanges, replicas: Replicas) -> MetadataHandler:
-    """The Metadata handler, with topics held back until this broker can serve them.
+def announced(
+    handler: MetadataHandler, metadata: MetadataChanges, replicas: Replicas, topic_wait_ms: int
+) -> MetadataHandler:
+    """The Metadata handler, with partitions held back until this broker can serve them.
 
-    A request that names a topic waits until that topic has been applied here, and for no other. One for all topics does
-    not wait: its response leaves out a topic that is still being created.
+    A request that names a topic waits until that topic has been applied here, and for no other. After `topic_wait_ms`
+    the response says LEADER_NOT_AVAILABLE of a topic that is still being created, for which clients ask again, and has
+    the partitions that a topic had before of one that is still growing. A request for all topics does not wait: its
+    response leaves out what is still being created.
     """
 
-    def is_pending(name: str | None) -> bool:
-        topic = metadata.image.topics.get(name or "")
-        return topic is not None and not replicas.has_applied(topic)
+    def usable(topic: MetadataResponseTopic) -> MetadataResponseTopic | None:
+        """The topic with the partitions that are served here; None if it is still being created."""
+        image = metadata.image.topics.get(topic.name or "")
+        if image is None or replicas.has_applied(image):
+            return topic
+        count = replicas.applied_partitions(image)
+        if not count:
+            return None
+        return replace(topic, partitions=tuple(each for each in topic.partitions if each.partition_index < count))
 
     async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
         response = await handler(request, context)
         if replicas.is_settled:
             return response
-        pending = [topic.name for topic in response.topics if topic.name is not None and is_pending(topic.name)]
-        if not pending:
-            return response
         if request.topics:
-            await replicas.applied(pending)
-            return response
-        hidden = frozenset(pending)
-        return replace(response, topics=tuple(topic for topic in response.topics if topic.name not in hidden))
+            pending = [topic.name for topic in response.topics if topic.name is not None and usable(topic) is not topic]
+            if not pending or not await replicas.late(pending, deadline_of(topic_wait_ms)):
+                return response
+            shown = (usable(topic) or _coming(topic) for topic in response.topics)
+        else:
+            shown = (found for topic in response.topics if (found := usable(topic)) is not None)
+        return replace(response, topics=tuple(shown))
 
     return handle
+
+
+def _coming(topic: MetadataResponseTopic) -> MetadataResponseTopic:
+    """A topic that is still being created."""
+    return replace(topic, error_code=Code.LEADER_NOT_AVAILABLE, partitions=())

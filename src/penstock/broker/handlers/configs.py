@@ -3,7 +3,8 @@
 Settings belong to a resource: a topic, a group, this broker (its id), all brokers (the empty name), the loggers of this
 broker, or a database group. Each resource of a request has its own result.
 
-The broker answers a change when the partitions that it has are set accordingly (`carried_out`).
+The broker answers a change when the partitions that it has are set accordingly, or `limits.topic_wait_ms` are over
+(`carried_out`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TypeVar
 from penstock.broker import logger_levels
 from penstock.broker.config_descriptions import ConfigDescriptions, Described
 from penstock.broker.database_group_settings import DatabaseGroupSettings
-from penstock.broker.handlers.change_results import duplicates, results_or_failure
+from penstock.broker.handlers.change_results import deadline_of, duplicates, results_or_failure
 from penstock.broker.requests.context import RequestContext
 from penstock.cluster.decisions.settings import Increment, OperationKind, Replacement, SettingOperation, SettingsChange
 from penstock.cluster.decisions.topics import check_name
@@ -311,10 +312,11 @@ class ConfigHandlers:
 
 
 def carried_out(
-    alter: Callable[[Alter, RequestContext], Awaitable[Altered]], replicas: Replicas
+    alter: Callable[[Alter, RequestContext], Awaitable[Altered]], replicas: Replicas, topic_wait_ms: int
 ) -> Callable[[Alter, RequestContext], Awaitable[Altered]]:
-    """A handler that answers when the partitions here have the settings that it changed. Those of brokers are the
-    defaults of every topic; no client uses a topic yet that is still being made.
+    """A handler that answers when the partitions here have the settings that it changed, or will get them although
+    that takes longer than `topic_wait_ms`. Settings of brokers are the defaults of every topic; no client uses a topic
+    yet that is still being made.
     """
 
     async def handle(request: Alter, context: RequestContext) -> Altered:
@@ -327,7 +329,7 @@ def carried_out(
                 elif each.error_code == Code.NONE and each.resource_type == ResourceType.BROKER:
                     names.update(replicas.usable_topics)
             if names:
-                await replicas.applied(names)
+                await replicas.late(names, deadline_of(topic_wait_ms))
         return response
 
     return handle

@@ -94,7 +94,7 @@ def _cluster(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
     without_writes = frozenset if databases is None else databases.without_writes
     handlers = ClusterHandlers(given.metadata, config.broker, config.limits, without_writes, given.quotas)
     return {
-        apis.METADATA: announced(handlers.metadata, given.metadata, given.replicas),
+        apis.METADATA: announced(handlers.metadata, given.metadata, given.replicas, config.limits.topic_wait_ms),
         apis.DESCRIBE_CLUSTER: handlers.describe_cluster,
     }
 
@@ -142,10 +142,11 @@ def _configs(given: HandlerDependencies) -> Mapping[Api, MessageHandler]:
         DatabaseGroupSettings(given.metadata, given.database_key, given.database_address, given.databases),
         given.loaded.config.limits,
     )
+    topic_wait_ms = given.loaded.config.limits.topic_wait_ms
     return {
         apis.DESCRIBE_CONFIGS: handlers.describe_configs,
-        apis.ALTER_CONFIGS: carried_out(handlers.alter_configs, given.replicas),
-        apis.INCREMENTAL_ALTER_CONFIGS: carried_out(handlers.incremental_alter_configs, given.replicas),
+        apis.ALTER_CONFIGS: carried_out(handlers.alter_configs, given.replicas, topic_wait_ms),
+        apis.INCREMENTAL_ALTER_CONFIGS: carried_out(handlers.incremental_alter_configs, given.replicas, topic_wait_ms),
         apis.LIST_CONFIG_RESOURCES: handlers.list_config_resources,
     }
 

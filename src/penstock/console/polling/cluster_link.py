@@ -58,8 +58,8 @@ class ClusterLink:
         return await asyncio.shield(asked)
 
     def forget_details(self) -> None:
-        """After a change, so that the user who made it sees it."""
-        self._details = OrderedDict((key, held) for key, held in self._details.items() if not held[1].done())
+        """After a change, so that the user who made it sees it: a call that is under way may have asked before it."""
+        self._details.clear()
 
     def consumer(self, **more: Any) -> Consumer:
         """A consumer for `assign`: the library demands a group name, but nothing joins or commits."""

@@ -163,8 +163,6 @@ class SqlLog(Log):
     def adopt(self, loaded: StoredLog) -> None:
         """Becomes what the database has."""
         self.reloads += 1
-        if self.reloaded is not None:
-            self.reloaded.set()
         state, row = loaded.state, loaded.state.row
         before = self.committed_end
         if (row.next_id, row.token) != (self.row.next_id, self.row.token) or self.cache.end_offset != row.end_offset:
@@ -192,6 +190,8 @@ class SqlLog(Log):
         self.table_reads.ahead.forget()
         self.known_end.learn(row.end_offset)
         self._say_lost()
+        if self.on_reload is not None:
+            self.on_reload()
 
     def _say_lost(self) -> None:
         """Says which records the database has lost, once."""
