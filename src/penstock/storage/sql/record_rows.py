@@ -81,45 +81,58 @@ class HeaderColumns(NamedTuple):
     headers: str | None
 
 
+_NO_COLUMNS = HeaderColumns(None, None, None)
+
+
 def rows_of(batch: memoryview, header: BatchHeader, receive_time_ms: int) -> list[Row]:
     """The rows of a stamped batch; ApiError if its records cannot be read, or are not where its header says."""
     block = bytes(records_block(batch, header))
-    base_id, base_time = header.base_offset + 1, header.base_timestamp
-    append_time = header.max_timestamp if header.uses_append_time else None
-    last_delta, before = header.last_offset_delta, -1
-    attributes = header.attributes & _KEPT_BITS
+    base_id, attributes = header.base_offset + 1, header.attributes & _KEPT_BITS
     producer_id, producer_epoch = header.producer_id, header.producer_epoch
-    biz_id = tags = headers = None
-    rows: list[Row] = []
+    return [
+        (
+            base_id + delta,
+            biz_id,
+            tags,
+            key,
+            value,
+            headers,
+            time,
+            receive_time_ms,
+            attributes,
+            producer_id,
+            producer_epoch,
+        )
+        for delta, (biz_id, tags, headers), key, value, time in _contents(header, block)
+    ]
+
+
+def check_records(header: BatchHeader, block: memoryview) -> None:
+    """ApiError if `rows_of` would refuse a batch with these decompressed records."""
+    for _ in _contents(header, bytes(block)):
+        pass
+
+
+def _contents(
+    header: BatchHeader, block: bytes
+) -> Iterator[tuple[int, HeaderColumns, bytes | None, bytes | None, int]]:
+    """Of each record: its offset in the batch, the columns of its headers, key, value and timestamp."""
+    base_time, append_time = header.base_timestamp, header.max_timestamp if header.uses_append_time else None
+    last_delta, before = header.last_offset_delta, -1
     for time_delta, delta, key, value, headers_at, end in walk_fields(block, header.record_count):
         if not before < delta <= last_delta:
-            raise MalformedRecordError(f"record {len(rows)} has offset {delta} in its batch, behind {before}")
+            raise MalformedRecordError(f"a record has offset {delta} in its batch, behind {before}")
         before = delta
         time = base_time + time_delta if append_time is None else append_time
         if not _MIN_INT64 <= time <= _MAX_INT64:
-            raise MalformedRecordError(f"the timestamp of record {len(rows)} does not fit in 64 bits")
+            raise MalformedRecordError(f"the timestamp of the record at offset {delta} does not fit in 64 bits")
         if end - headers_at == 1 and block[headers_at] == _NO_HEADERS:
-            biz_id = tags = headers = None
+            columns = _NO_COLUMNS
         elif end - headers_at <= _KEPT_BYTES:
-            biz_id, tags, headers = _kept_columns(block[headers_at:end])
+            columns = _kept_columns(block[headers_at:end])
         else:
-            biz_id, tags, headers = _columns(block[headers_at:end])
-        rows.append(
-            (
-                base_id + delta,
-                biz_id,
-                tags,
-                key,
-                value,
-                headers,
-                time,
-                receive_time_ms,
-                attributes,
-                producer_id,
-                producer_epoch,
-            )
-        )
-    return rows
+            columns = _columns(block[headers_at:end])
+        yield delta, columns, key, value, time
 
 
 def _columns(encoded: bytes) -> HeaderColumns:
