@@ -204,7 +204,8 @@ class Limits:
     inspected_records: int = field(
         default=100_000,
         metadata=meaning(
-            "Records of one produced batch that may have to be looked at one by one, for their keys or for delays."
+            "Records of one produced batch that may have to be looked at one by one: for their keys, for delays, or "
+            "to be stored in a database."
         ),
     )
     topic_wait_ms: int = field(

@@ -1,4 +1,5 @@
-"""Looking into a producer's batch before it is appended: for delayed records, for keys, to bring it into another codec.
+"""Looking into a producer's batch before it is appended: for delayed records, for keys, to bring it into another codec,
+and whether a log that stores records one by one can read them all.
 
 All of it needs the decompressed records, and only the producer knows how much that is. So nothing is decompressed
 before the size and the CRC of the batch are right, no batch is decompressed to more than
@@ -44,7 +45,7 @@ class Inspection:
         """What has to be known of a batch before it is appended to a partition; ApiError if it is refused."""
         config = partition.log.config
         header = check_batch_for(batch, config)
-        looks_into = looks_into_records(config, header)
+        looks_into = partition.log.stores_records or looks_into_records(config, header)
         if not looks_into and not partition.takes_delayed:
             return Inspected(header, config)
         if header.codec != Codec.NONE and len(batch) > _PACKED_ON_LOOP_BYTES:
@@ -75,18 +76,21 @@ class Inspection:
         return self._look(partition, batch, header, block)
 
     def _look(self, partition: Partition, batch: memoryview, header: BatchHeader, block: memoryview) -> Inspected:
-        config = partition.log.config
-        looks_at_each = "compact" in config.cleanup_policy or (
-            partition.takes_delayed and partition.asks_for_delay(block)
+        log, config = partition.log, partition.log.config
+        looks_at_each = (
+            log.stores_records
+            or "compact" in config.cleanup_policy
+            or (partition.takes_delayed and partition.asks_for_delay(block))
         )
         if looks_at_each and header.record_count > self._max_records:
             raise ApiError(
                 Code.MESSAGE_TOO_LARGE,
-                f"the batch has {header.record_count} records; a batch of a compacted topic, or with delayed records, "
-                f"may have {self._max_records} (limits.inspected_records)",
+                f"the batch has {header.record_count} records; a batch of a compacted topic, of one in a database, or "
+                f"with delayed records, may have {self._max_records} (limits.inspected_records)",
             )
+        log.check_records(header, block)
         found = inspect(batch, header, config, block)
-        return found._replace(delayed=partition.delayed_in(header, block))
+        return found._replace(delayed=partition.delayed_in(header, block), unpacked_bytes=len(block))
 
 
 def _unpacked(batch: memoryview, header: BatchHeader, limit: int) -> memoryview:

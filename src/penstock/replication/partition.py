@@ -248,10 +248,12 @@ class Partition:
     def _inspect(self, batch: memoryview) -> Inspected:
         config = self.log.config
         header = check_batch_for(batch, config)
-        if not self.takes_delayed and not looks_into_records(config, header):
+        if not (self.takes_delayed or self.log.stores_records or looks_into_records(config, header)):
             return Inspected(header, config)
         block = records_block(batch, header)
-        return inspect(batch, header, config, block)._replace(delayed=self.delayed_in(header, block))
+        self.log.check_records(header, block)
+        found = inspect(batch, header, config, block)
+        return found._replace(delayed=self.delayed_in(header, block), unpacked_bytes=len(block))
 
     async def append(
         self,

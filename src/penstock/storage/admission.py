@@ -70,6 +70,8 @@ class Inspected(NamedTuple):
     """The batch in the codec that the topic asks for, if it is in another."""
     delayed: object = None
     """What of it is for later, as found by `replication.delayed_records`; None if nothing is."""
+    unpacked_bytes: int = 0
+    """Of its records, if they were decompressed."""
 
 
 class Checked(NamedTuple):
@@ -88,6 +90,8 @@ class Checked(NamedTuple):
     """The base offset of the first copy if the producer sent this batch before."""
     marker: Marker | None = None
     """Set if the batch ends a transaction."""
+    unpacked_bytes: int = 0
+    """See `Inspected`."""
 
 
 def check_batch_for(batch: memoryview, config: TopicConfig) -> BatchHeader:
@@ -163,9 +167,9 @@ def check_append(
             raise _too_large(len(batch), config.max_message_bytes)
     if config.message_timestamp_type == "LogAppendTime":
         stamp_append_time(batch, now_ms)
-        return Checked(batch, read_header(batch), now_ms, now_ms)
+        return Checked(batch, read_header(batch), now_ms, now_ms, unpacked_bytes=inspected.unpacked_bytes)
     _check_timestamps(header, config, now_ms)
-    return Checked(batch, header, now_ms)
+    return Checked(batch, header, now_ms, unpacked_bytes=inspected.unpacked_bytes)
 
 
 def check_marker(

@@ -192,6 +192,17 @@ class Log(ABC):
         """Whether `secure` may wait for a disk or a database, so that it is worth while to write more meanwhile."""
         return False
 
+    @property
+    def stores_records(self) -> bool:
+        """Whether the log stores the records of a batch one by one: then they cost more than the bytes of the batch,
+        and one that cannot be read has to be refused before its batch is written.
+        """
+        return False
+
+    def check_records(self, header: BatchHeader, block: memoryview) -> None:
+        """ApiError if the log cannot store a batch with these decompressed records. Pure: it may run in a thread."""
+        assert not self.stores_records, "a log that stores records knows which it can store"
+
     async def take_over(self, leader_epoch: int) -> None:
         """Makes this broker the one that may append, in an epoch, and brings the log to what is stored: start, end,
         epochs and producers may change. Only the logs of a shared engine have something to do.

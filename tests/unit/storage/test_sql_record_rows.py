@@ -121,6 +121,20 @@ def test_neighbours_of_one_producer_form_a_batch_and_others_do_not(
     assert len(found) == (changes + 1 if expected else 0)
 
 
+@pytest.mark.parametrize("extreme", [-(1 << 63), (1 << 63) - 1])
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_a_record_with_an_extreme_timestamp_leaves_those_of_its_neighbours_as_they_are(
+    extreme: int, comes_first: bool
+) -> None:
+    times = [extreme, NOW_MS, -NOW_MS] if comes_first else [NOW_MS, -NOW_MS, extreme]
+    sent = [Record(None, b"value", (), time) for time in times]
+    made = [stamped([record], 100 + number) for number, record in enumerate(sent)]
+    found = built([row for batch in made for row in rows(batch)])
+    assert records(found) == list(enumerate(sent, 100))
+    few = [(record.timestamp_ms, record.value) for record in sent]
+    assert list(plain_batches(PlainRows(100, 5, (0, -1, -1), has_keys=False), few)) == found
+
+
 def test_the_time_of_the_append_is_that_of_every_record() -> None:
     made = []
     for number in range(2):
@@ -198,6 +212,7 @@ def test_headers_are_in_columns_that_people_can_read(headers: Headers, columns: 
         ({"headers": '{"x": 7, "y": null}', "send_time": 5}, Record(None, None, (("x", b"7"), ("y", None)), 5)),
         ({"headers": "no json", "send_time": 5}, Record(None, None, (("headers", b"no json"),), 5)),
         ({"headers": "[1]", "send_time": 5}, Record(None, None, (("headers", b"[1]"),), 5)),
+        ({"headers": "[" * 100_000, "send_time": 5}, Record(None, None, (("headers", b"[" * 100_000),), 5)),
     ],
 )
 def test_a_row_written_by_hand_is_a_record(values: dict[str, object], expected: Record) -> None:

@@ -38,6 +38,7 @@ from penstock.storage.sql.compaction_pass import CompactionPass
 from penstock.storage.sql.environment import SqlEnvironment
 from penstock.storage.sql.loading import KnownEnd, StoredLog, load
 from penstock.storage.sql.partition_table import PartitionTable, RecordTable
+from penstock.storage.sql.record_rows import check_records
 from penstock.storage.sql.segments import Segments
 from penstock.storage.sql.state_reload import StateReload
 from penstock.storage.sql.stored_state import LogFencedError, QueueRow, check_leads, lock_row
@@ -112,6 +113,13 @@ class SqlLog(Log):
     @property
     def secures_later(self) -> bool:
         return True
+
+    @property
+    def stores_records(self) -> bool:
+        return True
+
+    def check_records(self, header: BatchHeader, block: memoryview) -> None:
+        check_records(header, block)
 
     @property
     def visible_end(self) -> int:
@@ -280,7 +288,7 @@ class SqlLog(Log):
         assert base_offset == self.end_offset
         stamp(checked.batch, base_offset, leader_epoch)
         header = checked.header._replace(base_offset=base_offset, leader_epoch=leader_epoch)
-        self._add(checked.batch, header, checked.now_ms, checked.marker)
+        self._add(checked.batch, header, checked.now_ms, checked.marker, unpacked_bytes=checked.unpacked_bytes)
 
     async def write_stamped(self, batch: memoryview) -> None:
         self.check_takes()
@@ -299,7 +307,14 @@ class SqlLog(Log):
         return self.end_offset
 
     def _add(
-        self, batch: memoryview, header: BatchHeader, now_ms: int, marker: Marker | None = None, *, is_told: bool = True
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        marker: Marker | None = None,
+        *,
+        is_told: bool = True,
+        unpacked_bytes: int = 0,
     ) -> None:
         """Adds a stamped batch to the end of the log, and to the group that waits."""
         producer_id, base_offset = header.producer_id, header.base_offset
@@ -320,7 +335,7 @@ class SqlLog(Log):
         part.change_segments(self.segments.take_due())
         if is_told:
             self._tell_producers(part, header, marker, now_ms)
-        self.writer.wrote(group, len(written.batch))
+        self.writer.wrote(group, max(len(written.batch), unpacked_bytes), header.record_count)
 
     def _tell_producers(self, part: GroupPart, header: BatchHeader, marker: Marker | None, now_ms: int) -> None:
         producer_id, offset = header.producer_id, header.base_offset

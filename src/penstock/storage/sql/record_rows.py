@@ -2,7 +2,8 @@
 
 A row has everything of its record that a consumer can see. What a batch has in common is in each of its rows; its
 compression, its borders and its sequence numbers are not: neighbours that agree form a batch again, another one
-perhaps, which is not compressed.
+perhaps, which is not compressed. They may come from different producers, and a record has its timestamp as a 64-bit
+distance from the batch's: a timestamp too far from that begins a batch of its own, or it would change those of others.
 
 The headers of a record are in three columns. `biz_id` and `tags` have the values of two headers, to be looked for and
 to be read by people. If these two come first, in this order and once, and are text that fits, `headers` has only the
@@ -68,7 +69,7 @@ _KEPT_BYTES = 256
 _NO_HEADERS = 0
 _KEPT_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 """Of the attributes of a batch. The others say how its bytes are stored, here or elsewhere."""
-_MIN_TIME, _MAX_TIME = -(1 << 63), (1 << 63) - 1
+_MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
 
 Row = tuple[Any, ...]
 """Values in the order of COLUMNS."""
@@ -80,45 +81,58 @@ class HeaderColumns(NamedTuple):
     headers: str | None
 
 
+_NO_COLUMNS = HeaderColumns(None, None, None)
+
+
 def rows_of(batch: memoryview, header: BatchHeader, receive_time_ms: int) -> list[Row]:
     """The rows of a stamped batch; ApiError if its records cannot be read, or are not where its header says."""
     block = bytes(records_block(batch, header))
-    base_id, base_time = header.base_offset + 1, header.base_timestamp
-    append_time = header.max_timestamp if header.uses_append_time else None
-    last_delta, before = header.last_offset_delta, -1
-    attributes = header.attributes & _KEPT_BITS
+    base_id, attributes = header.base_offset + 1, header.attributes & _KEPT_BITS
     producer_id, producer_epoch = header.producer_id, header.producer_epoch
-    biz_id = tags = headers = None
-    rows: list[Row] = []
+    return [
+        (
+            base_id + delta,
+            biz_id,
+            tags,
+            key,
+            value,
+            headers,
+            time,
+            receive_time_ms,
+            attributes,
+            producer_id,
+            producer_epoch,
+        )
+        for delta, (biz_id, tags, headers), key, value, time in _contents(header, block)
+    ]
+
+
+def check_records(header: BatchHeader, block: memoryview) -> None:
+    """ApiError if `rows_of` would refuse a batch with these decompressed records."""
+    for _ in _contents(header, bytes(block)):
+        pass
+
+
+def _contents(
+    header: BatchHeader, block: bytes
+) -> Iterator[tuple[int, HeaderColumns, bytes | None, bytes | None, int]]:
+    """Of each record: its offset in the batch, the columns of its headers, key, value and timestamp."""
+    base_time, append_time = header.base_timestamp, header.max_timestamp if header.uses_append_time else None
+    last_delta, before = header.last_offset_delta, -1
     for time_delta, delta, key, value, headers_at, end in walk_fields(block, header.record_count):
         if not before < delta <= last_delta:
-            raise MalformedRecordError(f"record {len(rows)} has offset {delta} in its batch, behind {before}")
+            raise MalformedRecordError(f"a record has offset {delta} in its batch, behind {before}")
         before = delta
         time = base_time + time_delta if append_time is None else append_time
-        if not _MIN_TIME <= time <= _MAX_TIME:
-            raise MalformedRecordError(f"the timestamp of record {len(rows)} does not fit in 64 bits")
+        if not _MIN_INT64 <= time <= _MAX_INT64:
+            raise MalformedRecordError(f"the timestamp of the record at offset {delta} does not fit in 64 bits")
         if end - headers_at == 1 and block[headers_at] == _NO_HEADERS:
-            biz_id = tags = headers = None
+            columns = _NO_COLUMNS
         elif end - headers_at <= _KEPT_BYTES:
-            biz_id, tags, headers = _kept_columns(block[headers_at:end])
+            columns = _kept_columns(block[headers_at:end])
         else:
-            biz_id, tags, headers = _columns(block[headers_at:end])
-        rows.append(
-            (
-                base_id + delta,
-                biz_id,
-                tags,
-                key,
-                value,
-                headers,
-                time,
-                receive_time_ms,
-                attributes,
-                producer_id,
-                producer_epoch,
-            )
-        )
-    return rows
+            columns = _columns(block[headers_at:end])
+        yield delta, columns, key, value, time
 
 
 def _columns(encoded: bytes) -> HeaderColumns:
@@ -225,6 +239,8 @@ def plain_batches(plain: PlainRows, rows: Sequence[Row], max_bytes: int = MAX_BA
             if size >= max_bytes:
                 break
             time, value = row[0], row[1]
+            if not _MIN_INT64 <= time - base_time <= _MAX_INT64:
+                break
             key = row[2] if plain.has_keys else None
             size += put_fields(
                 parts,
@@ -322,6 +338,7 @@ class _Building:
             and self._size < max_bytes
             and not self._is_single
             and (not self._uses_append_time or time == self._base_time)
+            and _MIN_INT64 <= time - self._base_time <= _MAX_INT64
         )
 
     def add(self, offset: int, time: int, row: Row) -> None:
@@ -405,7 +422,7 @@ def _from_json(headers: str) -> list[tuple[bytes, bytes | None]]:
         found = json.loads(headers)
         pairs = list(found.items()) if isinstance(found, dict) else [(name, value) for name, value in found]
         return [(_plain(name) or b"", _plain(value)) for name, value in pairs]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return [(b"headers", headers.encode())]
 
 

@@ -60,7 +60,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GROUP_BYTES = 4 << 20
-"""A group that has so much takes no more: transactions stay short."""
+GROUP_RECORDS = 50_000
+"""A group that has so much takes no more, decompressed or in records: transactions stay short."""
 _PREPARE_BYTES = 64 << 10
 """A group that waits is prepared when so much was added: below that a thread costs more than it saves."""
 _DEFER_BYTES = 16 << 10
@@ -155,11 +156,17 @@ class Group:
     def __init__(self) -> None:
         self.parts: dict[SqlLog, GroupPart] = {}
         self.size = 0
+        """Of its batches, decompressed if that is known."""
+        self.records = 0
         self.token = new_token()
         self.ended: asyncio.Future[PenstockError | None] = asyncio.get_running_loop().create_future()
         """Why it was taken back; None if it is committed."""
         self.refused: tuple[SqlLog, int, ApiError] | None = None
         """The batch that could not be stored: its log, where it ends, and why."""
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= GROUP_BYTES or self.records >= GROUP_RECORDS
 
     def part_of(self, log: SqlLog) -> GroupPart:
         part = self.parts.get(log)
@@ -247,14 +254,15 @@ class Writer:
 
     def group(self, *, is_second_half: bool) -> Group:
         """The group that the next batch goes to; the second half of an entry goes to that of the first."""
-        if not self._waiting or (self._waiting[-1].size >= GROUP_BYTES and not is_second_half):
+        if not self._waiting or (self._waiting[-1].is_full and not is_second_half):
             self._last = Group()
             self._waiting.append(self._last)
         return self._waiting[-1]
 
-    def wrote(self, group: Group, size: int) -> None:
+    def wrote(self, group: Group, size: int, records: int) -> None:
         """A batch was added to a group."""
         group.size += size
+        group.records += records
         self._env.buffer.bytes += size
         self._unprepared_bytes += size
         if self._running is None:
@@ -263,7 +271,11 @@ class Writer:
             self._prepare_next()
 
     def _prepare_next(self) -> None:
-        """While a group is committed, which the database does, the next one gets ready here."""
+        """While a group is committed, which the database does, the next one gets ready here. What is ready takes
+        several times as much memory, so nothing gets ready early while too much waits.
+        """
+        if self._env.buffer.is_full:
+            return
         if self._preparing is None and self._waiting and self._unprepared_bytes >= _PREPARE_BYTES:
             self._unprepared_bytes = 0
             self._preparing = asyncio.get_running_loop().run_in_executor(
