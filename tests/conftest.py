@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import settings as hypothesis_settings
 from xdist.remote import Producer
 
+from penstock.gc_freeze import freezing
 from support.broker_process import BrokerProcess
 from support.durations import Recorder, recorded
 from support.leftovers import MARK, marked
@@ -56,6 +57,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "log_files(why): not for brokers on a database")
     if config.getoption("--record-durations"):
         config.pluginmanager.register(Recorder())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collecting makes stays until the end: the garbage collector need not look at it again and again."""
+    with freezing():
+        return (yield)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

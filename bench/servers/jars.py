@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.servers.cached_folder import cached_folder
 from bench.servers.packages import ensure_command
 from bench.servers.process import ServerError
 
@@ -26,22 +26,17 @@ _LIMIT_S = 600
 def fetch_jars(folder: Path, coordinates: Sequence[str], *, alone: bool = False) -> Path:
     """The folder with the jars of `group:name:version`s; `alone`: without what they need. Java is there to run them."""
     ensure_command("java", "default-jre-headless")
-    libs = folder / "libs"
-    if libs.exists():
-        return libs
+    return cached_folder(folder / "libs", lambda libs: _copy(libs, coordinates, alone=alone))
+
+
+def _copy(libs: Path, coordinates: Sequence[str], *, alone: bool) -> None:
     ensure_command("mvn", "maven")
-    folder.mkdir(parents=True, exist_ok=True)
-    pom = folder / "pom.xml"
+    pom = libs.parent / "pom.xml"
     without = _NOTHING_ELSE if alone else ""
     dependencies = "\n".join(_DEPENDENCY.format(*each.split(":"), without) for each in coordinates)
     pom.write_text(_POM.format(dependencies=dependencies))
-    # Copied beside and moved at the end, so that a broken-off download is not taken for a whole one.
-    fetched = folder / "fetched"
-    shutil.rmtree(fetched, ignore_errors=True)
     command = ["mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
-    command += ["-DincludeScope=runtime", f"-DoutputDirectory={fetched}"]
+    command += ["-DincludeScope=runtime", f"-DoutputDirectory={libs}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S)
     if done.returncode:
         raise ServerError(f"Maven could not resolve {', '.join(coordinates)}: {done.stdout[-400:]}")
-    fetched.rename(libs)
-    return libs

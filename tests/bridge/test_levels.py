@@ -8,6 +8,7 @@ from pathlib import Path
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from conftest import SHARED, BrokerFactory
 from support.bridge_process import BridgeProcess, bridging
 from support.bridged import Sender, collect, create_topics, values_of
 from support.broker_process import BrokerProcess
@@ -21,8 +22,10 @@ def arguments(broker: BrokerProcess, topic: str, *more: str) -> list[str]:
 
 
 def test_each_partition_waits_for_its_level_and_the_group_does_not_rebalance(
-    broker: BrokerProcess, topic: str, tmp_path: Path
+    new_broker: BrokerFactory, topic: str, tmp_path: Path
 ) -> None:
+    # One without other groups: it counts the rebalances of all.
+    broker = new_broker(SHARED)
     orders = f"{topic}-orders"
     create_topics(broker.kafka, {topic: 3, orders: 1})
     settings = tmp_path / "settings"

@@ -75,10 +75,12 @@ def _read_fields(cls: Any) -> tuple[_Field, ...]:
 
 
 _fields: Callable[[Any], tuple[_Field, ...]] = functools.cache(_read_fields)
+_type_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
+@functools.cache
 def plain_values(cls: Any) -> st.SearchStrategy[dict[str, Any]]:
-    """Plain values of a kio class."""
+    """Plain values of a kio class. Hypothesis checks each new strategy, which takes longer than to draw from it."""
     return st.fixed_dictionaries({field.name: _field_values(field) for field in _fields(cls)})
 
 
@@ -216,7 +218,7 @@ def kio_read(cls: Any, data: bytes) -> dict[str, Any]:
 
 def to_ours(cls: Any, plain: dict[str, Any]) -> Any:
     """Our message of a plain value."""
-    hints = typing.get_type_hints(cls)
+    hints = _type_hints(cls)
     return cls(**{name: _to_ours_field(hints[name], value) for name, value in plain.items()})
 
 
