@@ -3,9 +3,10 @@
     python -m bench.sql_direct [--databases mariadb postgresql sqlite] [--records 200000] [--rounds 3] [--seconds 5]
 
 *Bulk* and *select* are those of `bench.sql`: a thousand rows a transaction, ranges of 5,000 rows, one thread a
-partition. Beside them one client without a broker sends to all partitions, and then one subscription receives all of
-it, in batches. The clock starts when the client has sent something, and when the subscription has its first batch.
-Rounds alternate; figures are medians.
+partition. Beside them one client without a broker sends to all partitions, first each message by itself
+(`send_soon`), then a thousand in a call (`send_many_soon`), and one subscription receives all of the latter, in
+batches. The clock starts when the client has sent something, and when the subscription has its first batch. Rounds
+alternate; figures are medians.
 
 *Repeats after losing Redis*: a process handles messages as fast as it can and commits its offsets to a Redis. After a
 few seconds the process and the Redis are killed, and what Redis had is deleted. Another process goes on with an empty
@@ -25,7 +26,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +40,7 @@ from bench.sql import PARTITIONS, SIZES, TIMEOUT_S, bodies, bulk, creation, in_p
 from penstock import direct
 
 BATCH_MESSAGES = 1_000
+CALLS_IN_FLIGHT = 24
 WARM_UP_MESSAGES = 2_000
 _LOOK_S = 0.05
 
@@ -46,6 +50,7 @@ class Rates(NamedTuple):
 
     bulk: float
     sent: float
+    sent_many: float
     selected: float
     received: float
 
@@ -60,19 +65,36 @@ class Repeats(NamedTuple):
     lost: int
 
 
-def sent(url: str, topic: str, partitions: int, messages: Sequence[bytes]) -> float:
+Send = Callable[[direct.Client, str, int, Sequence[bytes]], None]
+
+
+def send_each(client: direct.Client, topic: str, partitions: int, messages: Sequence[bytes]) -> None:
+    for number, body in enumerate(messages):
+        client.send_soon(topic, body, partition=number % partitions)
+
+
+def send_calls(client: direct.Client, topic: str, partitions: int, messages: Sequence[bytes]) -> None:
+    parts = in_parts(messages, partitions)
+    waiting: deque[Future[penstock.Receipts]] = deque()
+    for start in range(0, max(map(len, parts)), BATCH_MESSAGES):
+        for partition, part in enumerate(parts):
+            waiting.append(client.send_many_soon(topic, part[start : start + BATCH_MESSAGES], partition=partition))
+            if len(waiting) > CALLS_IN_FLIGHT:
+                waiting.popleft().result(TIMEOUT_S)
+
+
+def sent(url: str, topic: str, partitions: int, messages: Sequence[bytes], send: Send) -> float:
     with direct.Client(url, sending=penstock.Sending(linger="20ms")) as client:
 
-        def send(to: str, some: Sequence[bytes]) -> None:
+        def send_all(to: str, some: Sequence[bytes]) -> None:
             client.create_topic(to, partitions)
-            for number, body in enumerate(some):
-                client.send_soon(to, body, partition=number % partitions)
+            send(client, to, partitions, some)
             if not client.flush(TIMEOUT_S) or client.counters.failed:
                 raise SystemExit(f"the messages were not taken: {client.counters}")
 
-        send(f"{topic}_warm_up", messages[:WARM_UP_MESSAGES])
+        send_all(f"{topic}_warm_up", messages[:WARM_UP_MESSAGES])
         began = time.perf_counter()
-        send(topic, messages)
+        send_all(topic, messages)
         return len(messages) / (time.perf_counter() - began)
 
 
@@ -109,10 +131,11 @@ async def measure_rates(url: str, size: int, partitions: int, records: int, roun
         tables = [f"plain_{name}_p{part}" for part in range(partitions)]
         await database.run_ddl(creation(tables))
         bulk_rate = await bulk(database, tables, parts)
-        sent_rate = await asyncio.to_thread(sent, url, f"direct_{name}", partitions, messages)
+        sent_rate = await asyncio.to_thread(sent, url, f"single_{name}", partitions, messages, send_each)
+        many_rate = await asyncio.to_thread(sent, url, f"direct_{name}", partitions, messages, send_calls)
         selected_rate = await selected(database, tables, parts)
         received_rate = await asyncio.to_thread(received, url, f"direct_{name}", len(messages))
-        found.append(Rates(bulk_rate, sent_rate, selected_rate, received_rate))
+        found.append(Rates(bulk_rate, sent_rate, many_rate, selected_rate, received_rate))
     await database.close()
     return Rates(*(statistics.median(column) for column in zip(*found, strict=True)))
 
@@ -160,7 +183,7 @@ def handling(url: str, redis: str, topic: str, ledger: Path) -> Iterator[None]:
 def measure_repeats(url: str, folder: Path, seconds: float, records: int) -> Repeats:
     """Messages are sent before, so that the process has always one to handle."""
     topic, first, second = "repeats", folder / "first", folder / "second"
-    sent(url, topic, 1, bodies(100, records))
+    sent(url, topic, 1, bodies(100, records), send_calls)
     with redis_server(folder / "redis") as redis, handling(url, redis, topic, first):
         wait_for(lambda: len(noted_in(first)) > 0, "the first process handles messages")
         began = time.monotonic()
@@ -200,7 +223,8 @@ def tell_rates(kind: str, size: int, partitions: int, rates: Rates) -> str:
     thousands = [f"{each / 1000:.1f}" for each in rates]
     return (
         f"| {kind}, {size} B, {partitions} | {thousands[0]} | {thousands[1]} | **{rates.sent / rates.bulk:.2f}** "
-        f"| {thousands[2]} | {thousands[3]} | **{rates.received / rates.selected:.2f}** |"
+        f"| {thousands[2]} | **{rates.sent_many / rates.bulk:.2f}** "
+        f"| {thousands[3]} | {thousands[4]} | **{rates.received / rates.selected:.2f}** |"
     )
 
 
@@ -211,7 +235,16 @@ def tell_repeats(kind: str, repeats: Repeats) -> str:
 
 async def measure(kinds: Sequence[str], given: argparse.Namespace, folder: Path) -> None:
     repeats: list[str] = []
-    columns = ("bulk insert, k/s", "direct send", "ratio", "select, k/s", "direct receive", "ratio")
+    columns = (
+        "bulk insert, k/s",
+        "direct send",
+        "ratio",
+        "send many",
+        "ratio",
+        "select, k/s",
+        "direct receive",
+        "ratio",
+    )
     print(f"| database, size, partitions | {' | '.join(columns)} |\n|---{'|---' * len(columns)}|")
     for kind in kinds:
         with running(kind, folder / kind) as url:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.sdk.errors import InvalidInputError as InvalidInputError
     from penstock.sdk.errors import NoReplyError as NoReplyError
     from penstock.sdk.errors import SendError as SendError
+    from penstock.sdk.errors import SendManyError as SendManyError
     from penstock.sdk.errors import SettledError as SettledError
     from penstock.sdk.errors import SpillError as SpillError
     from penstock.sdk.errors import TopicError as TopicError
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from penstock.sdk.ports import Receipt as Receipt
     from penstock.sdk.receive.retries import Retries as Retries
     from penstock.sdk.receive.subscription import SubscriptionStatus as SubscriptionStatus
+    from penstock.sdk.send.outgoing_message import SendEntry as SendEntry
+    from penstock.sdk.send.send_outcome import Receipts as Receipts
     from penstock.sdk.send.sending_options import Drop as Drop
     from penstock.sdk.send.sending_options import Keep as Keep
     from penstock.sdk.send.sending_options import Sending as Sending
@@ -61,6 +64,7 @@ _HOMES = {
         "InvalidInputError",
         "NoReplyError",
         "SendError",
+        "SendManyError",
         "SettledError",
         "SpillError",
         "TopicError",
@@ -75,6 +79,8 @@ _HOMES = {
     "hooks.prometheus": ("PrometheusHooks",),
     "receive.retries": ("Retries",),
     "receive.subscription": ("SubscriptionStatus",),
+    "send.outgoing_message": ("SendEntry",),
+    "send.send_outcome": ("Receipts",),
     "send.sending_options": ("Drop", "Keep", "Sending", "Spill"),
     "send.transactions": ("Transaction",),
     "timers": ("WaitingMessage",),

@@ -172,6 +172,26 @@ def test_spilled_messages_arrive_when_the_queue_is_back(form: Outage, heard: Hea
         until(lambda: {f"{number}".encode() for number in range(20)} <= set(heard.values), "all arrive", 90)
 
 
+@promised("While the queue is away: bounded Keep, Drop, Spill", not_by=["memory"])
+def test_calls_with_many_messages_are_kept_or_spilled(form: Outage, heard: Heard, tmp_path: Path) -> None:
+    spilling = penstock.Sending(when_away=penstock.Spill(tmp_path / "spill"), tries=1, try_timeout="5s")
+    kept, spilled = [f"{number}" for number in range(20)], [f"{number}" for number in range(100, 120)]
+    with penstock.open(form.address) as keeper, penstock.open(form.address, sending=spilling) as spiller:
+        keeper.send(TOPIC, b"connected", key="k")
+        assert not any(receipt.is_spilled for receipt in spiller.send_many(TOPIC, [b"connected"] * 2, key="k"))
+        form.take_away()
+        future = keeper.send_many_soon(TOPIC, kept, key="k")
+        until(lambda: keeper.counters.buffered == 20, "they are kept")
+        assert all(receipt.is_spilled for receipt in spiller.send_many(TOPIC, spilled, key="k"))
+        assert spiller.counters.spilled == 20
+        form.bring_back()
+        assert [receipt.topic for receipt in future.result(90)] == [TOPIC] * 20
+        until(lambda: {value.encode() for value in kept + spilled} <= set(heard.values), "all arrive", 90)
+    assert [value for value in heard.values if value.isdigit() and int(value) < 100] == [
+        value.encode() for value in kept
+    ]
+
+
 def _is_sent(client: penstock.Client) -> bool:
     try:
         client.send(TOPIC, b"again", key="k")

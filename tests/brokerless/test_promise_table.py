@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 # They fill `PROMISES`.
-from brokerless import test_behaviour, test_opening, test_outages
+from brokerless import test_behaviour, test_opening, test_outages, test_send_many
 from support.forms import COLUMNS, PROMISES
 
 PAGE = Path(__file__).parents[2] / "docs" / "forms.md"
-SUITE = (test_behaviour, test_opening, test_outages)
+SUITE = (test_behaviour, test_opening, test_outages, test_send_many)
 
 
 def rows() -> list[list[str]]:

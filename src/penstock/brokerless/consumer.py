@@ -42,8 +42,8 @@ _REBALANCE_MS = 100
 """How soon a member looks again at a group that has not come to rest."""
 _COMMIT_EVERY_MS = 1_000
 _SHAPE_MS = 5_000
-_READ_AHEAD = 500
-"""How many messages are read from a partition at a time."""
+_READ_AHEAD, _MOST_READ_AHEAD = 500, 5_000
+"""How many messages are read from a partition at a time, at least and at most: `in_flight` between these."""
 _RETRY_MS = 500
 
 
@@ -83,6 +83,7 @@ class StoreGroupConsumer:
         self._options = options
         self._clock = clock or SystemClock()
         self._group = options.group
+        self._read_ahead = min(max(_READ_AHEAD, options.in_flight), _MOST_READ_AHEAD)
         self._member = GroupMember(f"{options.group}-{uuid.uuid4().hex[:12]}", frozenset())
         self._listener: RebalanceListener | None = None
         self._partitions: dict[str, int] = {}
@@ -301,10 +302,10 @@ class StoreGroupConsumer:
         tps = list(self._owned)
         for step in range(len(tps)):
             owned = self._owned[tps[(self._turn + step) % len(tps)]]
-            while owned.buffer and not owned.is_paused and len(found) < max_count:
-                message = owned.buffer.popleft()
-                owned.position = message.offset + 1
-                found.append(message)
+            count = 0 if owned.is_paused else min(len(owned.buffer), max_count - len(found))
+            if count:
+                found += [owned.buffer.popleft() for _ in range(count)]
+                owned.position = found[-1].offset + 1
         self._turn += 1
         return found
 
@@ -312,7 +313,7 @@ class StoreGroupConsumer:
         for tp, owned in self._owned.items():
             if owned.is_paused or owned.buffer:
                 continue
-            page = self._store.read(owned.source, owned.fetched_to, _READ_AHEAD)
+            page = self._store.read(owned.source, owned.fetched_to, self._read_ahead)
             owned.fetched_to = page.next_offset
             shown = page.messages if owned.matcher is None else _matching(page.messages, owned.matcher, tp.topic)
             owned.buffer.extend(shown)

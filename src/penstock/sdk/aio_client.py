@@ -7,7 +7,7 @@ threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
@@ -29,14 +29,17 @@ from penstock.sdk.receive.subscription_options import SubscriptionOptions, Valid
 from penstock.sdk.send.outgoing_message import (
     HeadersInput,
     Payload,
+    SendEntry,
     SendOptions,
     Value,
     compose,
     compose_cancel,
+    compose_many,
     compose_rescheduled,
     seconds_of,
 )
 from penstock.sdk.send.request_reply import REPLY_TOPIC, compose_reply
+from penstock.sdk.send.send_outcome import Receipts
 from penstock.sdk.send.sending_options import Sending
 from penstock.sdk.send.transactions import Transaction
 from penstock.sdk.signals import SIGNALS
@@ -170,6 +173,37 @@ class Client:
             InvalidInputError: An argument is invalid. Nothing was sent.
         """
         return asyncio.wrap_future(self._core.send(compose(topic, value, self._codecs, **options)))
+
+    async def send_many(
+        self, topic: str, messages: Iterable[Value | SendEntry], **options: Unpack[SendOptions]
+    ) -> Receipts:
+        """Send many messages and wait until all of them are durable. See `penstock.Client.send_many`.
+
+        Returns:
+            The receipts, in the order of the messages.
+
+        Raises:
+            InvalidInputError: An argument or a message is invalid; the text says which. Nothing was sent.
+            SendManyError: Some messages were not stored; `results` says for each what became of it.
+        """
+        composed = compose_many(topic, messages, self._codecs, **options)
+        if self._core.has_room_for(composed):
+            return await asyncio.wrap_future(self._core.send_many(topic, composed))
+        future = await self._in_thread(self._core.send_many, topic, composed, self._core.room_s)
+        return await asyncio.wrap_future(future)
+
+    def send_many_soon(
+        self, topic: str, messages: Iterable[Value | SendEntry], **options: Unpack[SendOptions]
+    ) -> asyncio.Future[Receipts]:
+        """Send many messages and return at once. Call it on the event loop.
+
+        Returns:
+            A future that holds the receipts once all messages are durable, or a `SendManyError`.
+
+        Raises:
+            InvalidInputError: An argument or a message is invalid; the text says which. Nothing was sent.
+        """
+        return asyncio.wrap_future(self._core.send_many(topic, compose_many(topic, messages, self._codecs, **options)))
 
     async def cancel(
         self, topic: str, timer_id: str, *, key: Payload = None, partition: int | None = None
@@ -326,7 +360,7 @@ class Client:
         await self._in_thread(self._core.close, timeout_s)
 
     async def _send(self, outgoing: Outgoing) -> Receipt:
-        if self._core.has_room_for(outgoing):
+        if self._core.has_room_for((outgoing,)):
             return await asyncio.wrap_future(self._core.send(outgoing))
         # Wait for room in a thread, not on the loop.
         return await asyncio.wrap_future(await self._in_thread(self._core.send, outgoing, self._core.room_s))

@@ -6,7 +6,7 @@ transactions of many messages, subscriptions with retries and dead letters, dedu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.sdk.receive.exactly_once import TransactionCommitter
     from penstock.sdk.receive.subscription_options import ValidatedOptions
     from penstock.sdk.send.observed_producer import SendObserver
+    from penstock.sdk.send.send_outcome import SendOutcome
     from penstock.sdk.send.sending_options import Sending
     from penstock.sdk.timers import TimerQuery, WaitingMessage
 
@@ -74,12 +75,16 @@ class BatchProducer(Protocol):
         """Messages accepted and not reported."""
         ...
 
-    def has_room_for(self, outgoing: Outgoing) -> bool:
-        """Whether the message is certain to be accepted at once, with a margin."""
+    def has_room_for(self, count: int, size_bytes: int) -> bool:
+        """Whether so many messages are certain to be accepted at once, with a margin."""
         ...
 
     def produce(self, outgoing: Outgoing, done: Done, room_s: float = 0.0) -> None:
         """Accept a message, waiting up to `room_s` for room. Raises `BufferFullError` if there is none."""
+        ...
+
+    def produce_many(self, messages: Sequence[Outgoing], outcome: SendOutcome, room_s: float = 0.0) -> None:
+        """Accept messages of one topic. Raises `BufferFullError` if none of them was accepted."""
         ...
 
     def flush(self, timeout_s: float) -> bool:

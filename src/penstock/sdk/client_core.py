@@ -26,6 +26,7 @@ from penstock.sdk.send.buffered_producer import BufferedProducer, ClosableProduc
 from penstock.sdk.send.group_commit import GroupCommitProducer
 from penstock.sdk.send.observed_producer import ObservedProducer, SendObserver
 from penstock.sdk.send.request_reply import RequestReply
+from penstock.sdk.send.send_outcome import Receipts, no_receipts
 from penstock.sdk.send.sending_options import Drop, Keep, Sending, Spill
 from penstock.sdk.send.spill_folder import SpillFolder
 from penstock.sdk.send.spilling_producer import SpillingProducer
@@ -80,14 +81,20 @@ class ClientCore:
         """How long a caller that waits for the result also waits for room."""
         return 0.0 if isinstance(self._sending.when_away, Drop) else self._sending.patience_ms / 1000
 
-    def has_room_for(self, outgoing: Outgoing) -> bool:
-        """Whether `send` does not have to wait for room."""
-        return self._producer.inner.has_room_for(outgoing)
+    def has_room_for(self, messages: Sequence[Outgoing]) -> bool:
+        """Whether these messages do not have to wait for room."""
+        return self._producer.inner.has_room_for(len(messages), sum(each.size_bytes for each in messages))
 
     def send(self, outgoing: Outgoing, room_s: float = 0.0) -> Future[Receipt]:
         if self._is_closed:
             raise ClosedError("the client is closed")
         return self._producer.send_soon(outgoing, room_s)
+
+    def send_many(self, topic: str, messages: Sequence[Outgoing], room_s: float = 0.0) -> Future[Receipts]:
+        """Send messages of a topic; the future holds their receipts, or `SendManyError`."""
+        if self._is_closed:
+            raise ClosedError("the client is closed")
+        return self._producer.send_many(messages, room_s) if messages else no_receipts(topic)
 
     def ask(self, outgoing: Outgoing, room_s: float = 0.0) -> tuple[str, Future[Received]]:
         """Send a request; returns its correlation id, to forget it by, and its reply."""

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.sdk.ports import Receipt
 
 
 class ClientError(PenstockError):
@@ -35,6 +41,15 @@ class SendError(ClientError):
 
 class BufferFullError(SendError):
     """The buffer for messages that wait for the cluster is full; the message was not accepted."""
+
+
+class SendManyError(SendError):
+    """Some messages of a `send_many` did not become durable. `is_retriable` is true if that holds for all of them."""
+
+    def __init__(self, message: str, results: Sequence[Receipt | SendError], *, is_retriable: bool = False) -> None:
+        super().__init__(message, is_retriable=is_retriable)
+        self.results = results
+        """For each message, in the order of the call, its receipt or why it was not stored."""
 
 
 class TopicError(ClientError):

@@ -16,6 +16,7 @@ from penstock.sdk.receive.exactly_once import RefusedError
 from penstock.sdk.send.buffered_producer import promise
 from penstock.sdk.send.observed_producer import SendObserver
 from penstock.sdk.send.outgoing_message import SendOptions, Value, compose
+from penstock.sdk.send.send_outcome import Receipts, send_each
 from penstock.testing.groups import MemoryGroups
 
 
@@ -30,7 +31,7 @@ class StubProducer:
         self._clock = clock
         self._on_put = on_put
 
-    def has_room_for(self, outgoing: Outgoing) -> bool:
+    def has_room_for(self, count: int, size_bytes: int) -> bool:
         return True
 
     def send_soon(self, outgoing: Outgoing, room_s: float = 0.0) -> Future[Receipt]:
@@ -40,6 +41,9 @@ class StubProducer:
         except SendError as error:
             future.set_exception(error)
         return future
+
+    def send_many(self, messages: Sequence[Outgoing], room_s: float = 0.0) -> Future[Receipts]:
+        return send_each(messages, self.send_soon, room_s)
 
     def flush(self, timeout_s: float) -> bool:
         return True

@@ -30,6 +30,7 @@ from penstock.sdk.receive.subscription_options import ValidatedOptions
 from penstock.sdk.receive.topic_layout import TopicProvisioner
 from penstock.sdk.send.observed_producer import ObservedProducer, SendObserver
 from penstock.sdk.send.request_reply import REPLY_TOPIC
+from penstock.sdk.send.send_outcome import Receipts, no_receipts
 from penstock.sdk.send.sending_options import check_transactional_id
 from penstock.sdk.timers import TimerQuery, WaitingMessage, select_timers
 from penstock.sdk.validation import check_whole_number
@@ -143,12 +144,16 @@ class StubCore:
     def counters(self) -> Counters:
         return self._tally.counters(0, 0)
 
-    def has_room_for(self, outgoing: Outgoing) -> bool:
+    def has_room_for(self, messages: Sequence[Outgoing]) -> bool:
         return True
 
     def send(self, outgoing: Outgoing, room_s: float = 0.0) -> Future[Receipt]:
         self._check_open()
         return self._observed.send_soon(outgoing)
+
+    def send_many(self, topic: str, messages: Sequence[Outgoing], room_s: float = 0.0) -> Future[Receipts]:
+        self._check_open()
+        return self._observed.send_many(messages) if messages else no_receipts(topic)
 
     def each_partition(self, outgoing: Outgoing) -> list[Outgoing]:
         if outgoing.partition is not None or outgoing.key is not None:

@@ -148,7 +148,7 @@ def _prepared(
         _check(message, config, place)
         time_ms = now_ms if uses_append_time or message.timestamp_ms is None else message.timestamp_ms
         pairs = [(name.encode(), value) for name, value in message.headers]
-        due_ms = _due_ms(message, pairs, now_ms, rules, place)
+        due_ms = _due_ms(message, pairs, now_ms, rules, place) if pairs else None
         is_delayed.append(due_ms is not None)
         if due_ms is not None:
             delayed.append(Record(message.key, message.value, _with_due(message.headers, due_ms), time_ms))

@@ -122,6 +122,16 @@ class HookChain(Hooks):
         inherited = getattr(Hooks, name)
         return tuple(hook for hook in self._hooks if getattr(getattr(hook, name), "__func__", None) is not inherited)
 
+    def observes(self, event: str) -> bool:
+        """Whether there is a hook, in this chain or in one that it has, with something to do at this event."""
+        inherited = getattr(Hooks, event)
+        return any(
+            hook.observes(event)
+            if isinstance(hook, HookChain)
+            else getattr(getattr(hook, event), "__func__", None) is not inherited
+            for hook in self._hooks
+        )
+
     def sending(self, outgoing: Outgoing) -> Outgoing:
         for hook in self._senders:
             try:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from penstock.clock import Clock, SystemClock
 from penstock.sdk.backend import Done
-from penstock.sdk.errors import BufferFullError, ClosedError
+from penstock.sdk.errors import BufferFullError, ClosedError, SendError
 from penstock.sdk.kafka.librdkafka import error_of, send_error
 from penstock.sdk.ports import Outgoing, Receipt
 from penstock.sdk.send.outgoing_message import is_for_later
+from penstock.sdk.send.send_outcome import SendOutcome
 
 _POLL_S = 0.1
 _ROOM_S = 0.05
@@ -52,10 +54,10 @@ class KafkaProducer:
         """Messages accepted and not reported."""
         return self._outstanding
 
-    def has_room_for(self, outgoing: Outgoing) -> bool:
-        """Whether the message is certain to be accepted at once, with a margin."""
-        has_message_room = self._outstanding < self._ample_messages
-        return has_message_room and self._outstanding_bytes + outgoing.size_bytes < self._ample_bytes
+    def has_room_for(self, count: int, size_bytes: int) -> bool:
+        """Whether so many messages are certain to be accepted at once, with a margin."""
+        has_message_room = self._outstanding + count - 1 < self._ample_messages
+        return has_message_room and self._outstanding_bytes + size_bytes < self._ample_bytes
 
     def produce(self, outgoing: Outgoing, done: Done, room_s: float = 0.0) -> None:
         """Accept a message, waiting up to `room_s` for room. Raises `BufferFullError` if there is none."""
@@ -77,6 +79,21 @@ class KafkaProducer:
                 error = error_of(exception)
                 self.has_failed |= error.fatal() or error.code() == KafkaError._FATAL
                 done(send_error(outgoing.topic, error))
+                return
+
+    def produce_many(self, messages: Sequence[Outgoing], outcome: SendOutcome, room_s: float = 0.0) -> None:
+        """Accept messages one by one: librdkafka makes batches of them. From the first one that finds no room within
+        `room_s` on, all fail. Raises `BufferFullError` if that is the first of all.
+        """
+        until_s = time.monotonic() + room_s
+        for place, outgoing in enumerate(messages):
+            try:
+                self.produce(outgoing, partial(outcome.answered, place), max(0.0, until_s - time.monotonic()))
+            except (BufferFullError, ClosedError) as error:
+                if not place:
+                    raise
+                failure = error if isinstance(error, SendError) else SendError(str(error), is_retriable=True)
+                outcome.failed(range(place, len(messages)), failure)
                 return
 
     def flush(self, timeout_s: float) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 import random
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
@@ -18,8 +17,8 @@ from penstock.clock import Clock
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import SettledError
 from penstock.sdk.headers import failures_of
-from penstock.sdk.hooks.base import Hooks
-from penstock.sdk.message import Failed, HandlerResult, Message, MessageTransaction, Rejected, Reply
+from penstock.sdk.hooks.base import HookChain
+from penstock.sdk.message import Acknowledged, Failed, HandlerResult, Message, MessageTransaction, Rejected, Reply
 from penstock.sdk.ports import Received
 from penstock.sdk.receive.dedup_claims import DedupClaims
 from penstock.sdk.receive.disposition import Retry, disposition_of, with_failure
@@ -42,7 +41,7 @@ class MessageDispatcher:
         handler: Handler,
         runner: Runner,
         *,
-        hooks: Hooks,
+        hooks: HookChain,
         clock: Clock,
         reply: Reply | None = None,
         chance: Callable[[], float] = random.random,
@@ -97,11 +96,12 @@ class MessageDispatcher:
             for received in messages:
                 partition = self._partition_of(received)
                 partition.offsets.add(received.offset)
-                entry = InFlightMessage(received, partition, self._order_key_of(received), uuid.uuid4().hex)
+                entry = InFlightMessage(received, partition, self._order_key_of(received))
                 partition.entries.add(entry)
                 entries.append(entry)
-        for entry in entries:
-            self.hooks.received(Message(entry.received, codecs=self._codecs))
+        if self.hooks.observes("received"):
+            for entry in entries:
+                self.hooks.received(Message(entry.received, codecs=self._codecs))
         self._required_settlement().arrived(entries)
 
     def leave_behind(self, messages: Sequence[Received]) -> None:
@@ -229,12 +229,14 @@ class MessageDispatcher:
                 self._drop(list(self._partitions.values()))
         self._dispatch()
 
-    def settled(self, entry: InFlightMessage) -> None:
-        """The message is finished: its offset can be committed."""
+    def settled(self, *entries: InFlightMessage) -> None:
+        """The messages are finished: their offsets can be committed."""
         with self.changed:
-            if entry.partition.offsets.is_assigned and entry in entry.partition.entries:
-                entry.partition.offsets.settle(entry.offset)
-            self._remove(entry)
+            for entry in entries:
+                if entry.partition.offsets.is_assigned and entry in entry.partition.entries:
+                    entry.partition.offsets.settle(entry.offset)
+                self._take_out(entry)
+            self.changed.notify_all()
 
     def dropped(self, entry: InFlightMessage) -> None:
         """The message is not handled here: the owner of its partition receives it again."""
@@ -247,13 +249,39 @@ class MessageDispatcher:
 
     # Called by handlers and the steps around them.
 
-    def begin(self, attempt: DeliveryAttempt) -> bool:
+    def begin(self, attempts: Iterable[DeliveryAttempt]) -> list[DeliveryAttempt]:
         with self.changed:
-            if not attempt.entry.partition.offsets.is_assigned and not self._required_settlement().outlives_assignment:
-                return False
-            attempt.began_ms = self.clock.monotonic_ms()
-            attempt.deadline_ms = attempt.began_ms + self.options.deadline_ms
-            return True
+            begun = [attempt for attempt in attempts if self._is_wanted(attempt.entry)]
+            now_ms = self.clock.monotonic_ms()
+            for attempt in begun:
+                attempt.began_ms = now_ms
+                attempt.deadline_ms = now_ms + self.options.deadline_ms
+        return begun
+
+    def settle_together(self, attempts: Sequence[DeliveryAttempt], result: HandlerResult) -> Sequence[DeliveryAttempt]:
+        settlement = self._required_settlement()
+        if not isinstance(result, Acknowledged) or settlement.is_transactional:
+            return attempts
+        apart: list[DeliveryAttempt] = []
+        done: list[DeliveryAttempt] = []
+        with self.changed:
+            for attempt in attempts:
+                if attempt.has_claim or not self._is_wanted(attempt.entry):
+                    apart.append(attempt)
+                elif not attempt.is_settled:
+                    attempt.is_settled = True
+                    done.append(attempt)
+        if done:
+            settlement.complete(done)
+            with self.changed:
+                for attempt in done:
+                    attempt.entry.is_disposed = True
+                    self._release_key(attempt.entry)
+            self._dispatch()
+        return apart
+
+    def _is_wanted(self, entry: InFlightMessage) -> bool:
+        return entry.partition.offsets.is_assigned or self._required_settlement().outlives_assignment
 
     def settle_attempt(self, attempt: DeliveryAttempt, result: HandlerResult) -> None:
         finish = self.settle_once(attempt, result)
@@ -401,11 +429,14 @@ class MessageDispatcher:
         self.changed.notify_all()
 
     def _remove(self, entry: InFlightMessage) -> None:
+        self._take_out(entry)
+        self.changed.notify_all()
+
+    def _take_out(self, entry: InFlightMessage) -> None:
         if entry in entry.partition.entries:
             entry.partition.entries.discard(entry)
             if not entry.partition.offsets.is_assigned:
                 self._unassigned_in_flight -= 1
-        self.changed.notify_all()
 
     def _required_settlement(self) -> Settlement:
         assert self._settlement is not None, "how messages end is known before the first comes"

@@ -104,6 +104,9 @@ class ExactlyOnce:
             self._current[attempt.entry] = self._settled_message(attempt, disposition)
         self._commit_if_handled()
 
+    def complete(self, attempts: Sequence[DeliveryAttempt]) -> None:
+        raise AssertionError("messages of a transaction are settled one by one")
+
     def forget(self, partitions: Set[AssignedPartition], are_lost: bool) -> None:
         for entry in [entry for entry in self._waiting if entry.partition in partitions]:
             self._waiting.remove(entry)

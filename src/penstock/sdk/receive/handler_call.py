@@ -6,14 +6,14 @@ Written once as a generator: the runner decides whether a step is called or awai
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Protocol
 
 from penstock.sdk.errors import DecodeError
 from penstock.sdk.headers import error_text
-from penstock.sdk.hooks.base import Hooks
+from penstock.sdk.hooks.base import HookChain
 from penstock.sdk.message import Acknowledged, Failed, HandlerResult, Message, Rejected
 from penstock.sdk.payloads.codecs import JSON_ONLY, Codecs
 from penstock.sdk.receive.dedup_claims import DedupClaims
@@ -76,8 +76,12 @@ def new_handler(function: Callable[..., Any], *, is_awaited: bool, is_batch: boo
 class CallListener(Protocol):
     """Tracks handler calls; the dispatcher."""
 
-    def begin(self, attempt: DeliveryAttempt) -> bool:
-        """The handler is about to be called; False if the message is no longer wanted."""
+    def begin(self, attempts: Iterable[DeliveryAttempt]) -> list[DeliveryAttempt]:
+        """The handler is about to be called; those whose messages are still wanted."""
+        ...
+
+    def settle_together(self, attempts: Sequence[DeliveryAttempt], result: HandlerResult) -> Sequence[DeliveryAttempt]:
+        """Settle what can be settled at once; those that have to be settled one by one."""
         ...
 
     def settle_once(self, attempt: DeliveryAttempt, result: HandlerResult) -> Callable[[], None] | None:
@@ -93,7 +97,7 @@ class CallListener(Protocol):
 class HandlerSteps:
     """Creates the steps of handler calls."""
 
-    def __init__(self, handler: Handler, claims: DedupClaims, hooks: Hooks, listener: CallListener) -> None:
+    def __init__(self, handler: Handler, claims: DedupClaims, hooks: HookChain, listener: CallListener) -> None:
         self._handler = handler
         self._claims = claims
         self._hooks = hooks
@@ -121,18 +125,18 @@ class HandlerSteps:
                     claimed[attempt] = payload
                 else:
                     yield from self._settle(attempt, refusal)
-            begun = [attempt for attempt in claimed if self._listener.begin(attempt)]
+            begun = self._listener.begin(claimed)
             result: HandlerResult = Acknowledged()
             if begun:
                 try:
                     with ExitStack() as surroundings:
-                        for attempt in begun:
+                        for attempt in begun if self._hooks.observes("handling") else ():
                             surroundings.enter_context(self._hooks.handling(attempt.message))
                         messages = [attempt.message for attempt in begun]
                         yield HandlerStep(partial(self._handler, messages, [claimed[attempt] for attempt in begun]))
                 except Exception as error:
                     result = Failed(error_text(error).decode(), cause=error)
-            for attempt in claimed:
+            for attempt in self._listener.settle_together(list(claimed), result):
                 yield from self._settle(attempt, result)
         finally:
             self._listener.call_returned(call)

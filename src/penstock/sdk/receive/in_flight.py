@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ class InFlightMessage:
     """One message from its arrival until it is settled or its partition is lost."""
 
     __slots__ = (
+        "_token",
         "has_returned",
         "is_disposed",
         "is_with_handler",
@@ -43,17 +45,15 @@ class InFlightMessage:
         "order_key",
         "partition",
         "received",
-        "token",
     )
 
-    def __init__(self, received: Received, partition: AssignedPartition, order_key: Hashable, token: str) -> None:
+    def __init__(self, received: Received, partition: AssignedPartition, order_key: Hashable) -> None:
         self.received = received
         """As the next attempt delivers it: a retry in the process changes its headers."""
         self.offset = received.offset
         self.partition = partition
         self.order_key = order_key
-        self.token = token
-        """The token of its dedup claim."""
+        self._token: str | None = None
         self.is_with_handler = False
         """A handler has it, and it is not queued for a retry."""
         self.has_returned = False
@@ -62,6 +62,13 @@ class InFlightMessage:
         """The result of its handler has been carried out."""
         self.local_retry: Retry | None = None
         """The retry in this process that is due (`ordered`)."""
+
+    @property
+    def token(self) -> str:
+        """The token of its dedup claim, which one thread asks for first."""
+        if self._token is None:
+            self._token = uuid.uuid4().hex
+        return self._token
 
 
 class AttemptListener(Protocol):
@@ -136,6 +143,9 @@ class Settlement(Protocol):
 
     def settle(self, attempt: DeliveryAttempt, result: HandlerResult, disposition: Disposition) -> None:
         """Settle the message. Called without the lock."""
+
+    def complete(self, attempts: Sequence[DeliveryAttempt]) -> None:
+        """Settle messages that were acknowledged together, unless it is transactional. Called without the lock."""
 
     def forget(self, partitions: Set[AssignedPartition], are_lost: bool) -> None:
         """Deliver nothing more of these partitions; if they are lost, settle nothing either. Called with the

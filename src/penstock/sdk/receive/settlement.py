@@ -122,6 +122,14 @@ def report_disposition(
     dispatcher.hooks.dead_lettered(message, disposition.error)
 
 
+def complete(dispatcher: MessageDispatcher, attempts: Sequence[DeliveryAttempt]) -> None:
+    """Messages were acknowledged, and nothing has to be sent for them."""
+    if dispatcher.hooks.observes("handled"):
+        for attempt in attempts:
+            report_handled(dispatcher, attempt)
+    dispatcher.settled(*(attempt.entry for attempt in attempts))
+
+
 def report_handled(dispatcher: MessageDispatcher, attempt: DeliveryAttempt) -> None:
     dispatcher.hooks.handled(attempt.message, (dispatcher.clock.monotonic_ms() - attempt.began_ms) / 1000)
 
@@ -143,8 +151,7 @@ class AtLeastOnce:
     def settle(self, attempt: DeliveryAttempt, result: HandlerResult, disposition: Disposition) -> None:
         entry = attempt.entry
         if isinstance(disposition, Completed):
-            report_handled(self._dispatcher, attempt)
-            self._dispatcher.settled(entry)
+            self.complete([attempt])
             return
         self._forwarder.forward(
             attempt.message,
@@ -152,6 +159,9 @@ class AtLeastOnce:
             done=lambda: self._dispatcher.settled(entry),
             is_wanted=lambda: entry.partition.offsets.is_assigned,
         )
+
+    def complete(self, attempts: Sequence[DeliveryAttempt]) -> None:
+        complete(self._dispatcher, attempts)
 
     def forget(self, partitions: Set[AssignedPartition], are_lost: bool) -> None:
         pass
@@ -184,12 +194,16 @@ class AtMostOnce:
 
     def settle(self, attempt: DeliveryAttempt, result: HandlerResult, disposition: Disposition) -> None:
         if isinstance(disposition, Completed):
-            report_handled(self._dispatcher, attempt)
-        elif not isinstance(result, Failed) or result.is_requested:
+            self.complete([attempt])
+            return
+        if not isinstance(result, Failed) or result.is_requested:
             done = lambda: self._dispatcher.settled(attempt.entry)  # noqa: E731
             self._forwarder.forward(attempt.message, disposition, done=done, is_wanted=lambda: True)
             return
         self._dispatcher.settled(attempt.entry)
+
+    def complete(self, attempts: Sequence[DeliveryAttempt]) -> None:
+        complete(self._dispatcher, attempts)
 
     def forget(self, partitions: Set[AssignedPartition], are_lost: bool) -> None:
         for entry in [entry for entry in self._arrived if entry.partition in partitions]:

@@ -104,7 +104,7 @@ class Subscription:
             options,
             handler,
             runner,
-            hooks=hooks or HookChain(),
+            hooks=HookChain(() if hooks is None else (hooks,)),
             clock=self._clock,
             reply=reply,
             chance=chance,

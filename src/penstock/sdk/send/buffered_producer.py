@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
 from penstock.sdk.backend import BatchProducer
-from penstock.sdk.errors import BufferFullError, SendError
+from penstock.sdk.errors import BufferFullError, SendError, SendManyError
 from penstock.sdk.ports import Outgoing, Receipt
+from penstock.sdk.send.send_outcome import Receipts, SendOutcome
 
 
 class ClosableProducer(Protocol):
@@ -28,12 +29,16 @@ class ClosableProducer(Protocol):
         """Messages on disk that are not sent yet."""
         ...
 
-    def has_room_for(self, outgoing: Outgoing) -> bool:
-        """Whether `send_soon` does not have to wait for room."""
+    def has_room_for(self, count: int, size_bytes: int) -> bool:
+        """Whether so many messages do not have to wait for room."""
         ...
 
     def send_soon(self, outgoing: Outgoing, room_s: float = 0.0) -> Future[Receipt]:
         """Like `MessageProducer.send_soon`, but waits up to `room_s` for room."""
+        ...
+
+    def send_many(self, messages: Sequence[Outgoing], room_s: float = 0.0) -> Future[Receipts]:
+        """The same for messages of one topic, at least one. The future holds the receipts, or `SendManyError`."""
         ...
 
     def flush(self, timeout_s: float) -> bool:
@@ -76,8 +81,8 @@ class BufferedProducer:
     def buffered(self) -> int:
         return self._producer.outstanding
 
-    def has_room_for(self, outgoing: Outgoing) -> bool:
-        return self._producer.has_room_for(outgoing)
+    def has_room_for(self, count: int, size_bytes: int) -> bool:
+        return self._producer.has_room_for(count, size_bytes)
 
     def send_soon(self, outgoing: Outgoing, room_s: float = 0.0) -> Future[Receipt]:
         future = promise()
@@ -92,6 +97,23 @@ class BufferedProducer:
         except BufferFullError as error:
             done(error)
         return future
+
+    def send_many(self, messages: Sequence[Outgoing], room_s: float = 0.0) -> Future[Receipts]:
+        outcome = SendOutcome(messages[0].topic, len(messages))
+        if self._on_away is not None:
+            outcome.future.add_done_callback(self._count_given_up)
+        try:
+            self._usable_producer().produce_many(messages, outcome, room_s)
+        except BufferFullError as error:
+            outcome.failed(range(len(messages)), error)
+        return outcome.future
+
+    def _count_given_up(self, future: Future[Receipts]) -> None:
+        assert self._on_away is not None
+        error = future.exception()
+        for result in error.results if isinstance(error, SendManyError) else ():
+            if isinstance(result, SendError) and result.is_retriable:
+                self._on_away()
 
     def flush(self, timeout_s: float) -> bool:
         return self._producer.flush(timeout_s)

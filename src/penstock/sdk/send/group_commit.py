@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from typing import Protocol
 from penstock.sdk.errors import BufferFullError, ClosedError, InvalidInputError, SendError, TransactionError
 from penstock.sdk.ports import MessageProducer, Outgoing, Receipt
 from penstock.sdk.send.buffered_producer import promise, settle
+from penstock.sdk.send.send_outcome import Receipts, send_each
 
 _MAX_PER_TRANSACTION = 10_000
 """The largest number of messages in a transaction."""
@@ -75,9 +76,9 @@ class GroupCommitProducer:
     def buffered(self) -> int:
         return len(self._waiting) + self._under_way
 
-    def has_room_for(self, outgoing: Outgoing) -> bool:
+    def has_room_for(self, count: int, size_bytes: int) -> bool:
         with self._changed:
-            return self._has_room(outgoing.size_bytes)
+            return self._has_room(size_bytes, count)
 
     def send_soon(self, outgoing: Outgoing, room_s: float = 0.0) -> Future[Receipt]:
         pending = _QueuedSend(outgoing, promise(), time.monotonic() + self._timeout_s)
@@ -95,6 +96,9 @@ class GroupCommitProducer:
                 pending, BufferFullError(f"no room for a message to {outgoing.topic}: {others}", is_retriable=True)
             )
         return pending.future
+
+    def send_many(self, messages: Sequence[Outgoing], room_s: float = 0.0) -> Future[Receipts]:
+        return send_each(messages, self.send_soon, room_s, self._on_away)
 
     def flush(self, timeout_s: float) -> bool:
         with self._changed:
@@ -118,10 +122,10 @@ class GroupCommitProducer:
         if self._on_close is not None:
             self._on_close()
 
-    def _has_room(self, size: int) -> bool:
-        if not self._waiting:
+    def _has_room(self, size: int, count: int = 1) -> bool:
+        if not self._waiting and count == 1:
             return True
-        has_message_room = len(self._waiting) < self._bounds.messages
+        has_message_room = len(self._waiting) + count <= self._bounds.messages
         return has_message_room and self._waiting_bytes + size <= self._bounds.bytes
 
     def _run(self) -> None:

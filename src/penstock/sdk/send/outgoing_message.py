@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol, TypedDict, Unpack
+from typing import Any, ClassVar, Protocol, Required, TypedDict, Unpack, cast
 
 from penstock.durations import Duration, duration_ms, parse_duration
 from penstock.recurrence import RecurrenceError, parse_recurrence
@@ -79,6 +79,13 @@ class SendOptions(TypedDict, total=False):
     otherwise `"json"`."""
 
 
+class SendEntry(SendOptions, total=False):
+    """A message of `send_many` with options of its own: `{"value": b"order 7", "key": "ann"}`."""
+
+    value: Required[Value]
+    """The payload."""
+
+
 _WITHOUT_HEADERS = frozenset({"key", "headers", "partition", "timestamp", "codec"})
 """The options of which no header of ours is made."""
 
@@ -105,6 +112,58 @@ def compose(topic: str, value: Value, codecs: Codecs = JSON_ONLY, /, **options: 
         partition=_partition(options.get("partition")),
         timestamp_ms=None if timestamp is None else moment_ms("timestamp", timestamp),
     )
+
+
+def compose_many(
+    topic: str, messages: Iterable[Value | SendEntry], codecs: Codecs = JSON_ONLY, /, **options: Unpack[SendOptions]
+) -> list[Outgoing]:
+    """Build messages with the same options, apart from those that an entry has itself. Raises `InvalidInputError`."""
+    if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable):
+        raise InvalidInputError(f"messages must be a list of values or entries, not {type(messages).__name__}")
+    options = _repeatable(options)
+    pattern = compose(topic, None, codecs, **_without_codec(options))
+    headers, key, partition, timestamp_ms = pattern.headers, pattern.key, pattern.partition, pattern.timestamp_ms
+    is_plain = options.get("codec") is None
+    found: list[Outgoing] = []
+    for place, message in enumerate(messages):
+        if is_plain and (message is None or isinstance(message, bytes | str)):
+            value = message.encode() if isinstance(message, str) else message
+            found.append(Outgoing(topic, value, key, headers, partition, timestamp_ms))
+            continue
+        try:
+            found.append(_composed(topic, message, codecs, options))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"message {place}, counted from 0: {error}; nothing was sent") from None
+    return found
+
+
+def _composed(topic: str, message: Value | SendEntry, codecs: Codecs, options: SendOptions) -> Outgoing:
+    if not isinstance(message, Mapping):
+        return compose(topic, message, codecs, **options)
+    if "value" not in message:
+        raise InvalidInputError('an entry needs a "value"')
+    own = dict(message)
+    value = cast("Value", own.pop("value"))
+    check_known("an entry", map(str, own), SendOptions.__annotations__)
+    if any(own.get(name) is not None for name in TIMES):
+        # The time of an entry takes the place of any that holds for all.
+        own = {**dict.fromkeys(TIMES), **own}
+    return compose(topic, value, codecs, **cast("SendOptions", {**options, **own}))
+
+
+def _repeatable(options: SendOptions) -> SendOptions:
+    """The options without iterators, which only the first message could use."""
+    found = options.copy()
+    for name in ("headers", "tags"):
+        if isinstance(given := found.get(name), Iterator):
+            found[name] = list(given)
+    return found
+
+
+def _without_codec(options: SendOptions) -> SendOptions:
+    found = options.copy()
+    found.pop("codec", None)
+    return found
 
 
 def compose_rescheduled(

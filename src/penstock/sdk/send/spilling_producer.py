@@ -17,7 +17,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -28,6 +28,7 @@ from penstock.sdk.counters import SendTally
 from penstock.sdk.errors import BufferFullError, ClosedError, SendError
 from penstock.sdk.ports import Outgoing, Receipt
 from penstock.sdk.send.buffered_producer import promise, settle
+from penstock.sdk.send.send_outcome import Receipts, send_each
 from penstock.sdk.send.spill_entries import SpilledMessage
 from penstock.sdk.send.spill_folder import SpillFolder
 
@@ -108,7 +109,7 @@ class SpillingProducer:
     def spilled(self) -> int:
         return self._folder.waiting
 
-    def has_room_for(self, outgoing: Outgoing) -> bool:
+    def has_room_for(self, count: int, size_bytes: int) -> bool:
         """No sender waits: what does not fit into memory goes to the folder."""
         return True
 
@@ -131,6 +132,9 @@ class SpillingProducer:
                 self._spill(pending)
             self._changed.notify_all()
         return pending.future
+
+    def send_many(self, messages: Sequence[Outgoing], room_s: float = 0.0) -> Future[Receipts]:
+        return send_each(messages, self.send_soon, room_s)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until nothing is left in memory and in the folder."""
