@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -384,6 +387,81 @@ def test_a_live_view_ends_with_its_session(broker: BrokerProcess, tmp_path: Path
                 assert len(list(lines)) < 100, "it ends"
     finally:
         process.kill()
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A console of its own with a topic, its admin, and viewers who come with tokens."""
+
+    address: str
+    admin: httpx.Client
+
+    def new_token(self, name: str) -> dict[str, Any]:
+        """The token, with its text, of a new viewer."""
+        user = {"name": name, "role": "viewer", "password": "a long enough password"}
+        assert self.admin.post("/api/users", json=user).status_code == 201
+        with httpx.Client(base_url=self.address, timeout=PATIENCE_S) as http:
+            assert http.post("/login", data=user).status_code == 303
+            csrf = {"x-csrf-token": http.get("/api/account").json()["csrf"]}
+            made = http.post("/api/account/tokens", json={"label": name, "role": "viewer"}, headers=csrf)
+            found: dict[str, Any] = made.json()
+            return found
+
+
+@pytest.fixture
+def watched(broker: BrokerProcess, tmp_path: Path) -> Iterator[Watched]:
+    process = ConsoleProcess(tmp_path, CLUSTER, broker.kafka).start()
+    try:
+        with httpx.Client(base_url=process.address, timeout=PATIENCE_S) as admin:
+            assert admin.post("/login", data={"token": process.token}).status_code == 303
+            admin.headers["x-csrf-token"] = admin.get("/api/account").json()["csrf"]
+            made = admin.post(f"/api/clusters/{CLUSTER}/topics", json={"name": "watched", "partitions": 1})
+            assert made.status_code in (201, 409), made.text
+            yield Watched(process.address, admin)
+    finally:
+        process.kill()
+
+
+@contextmanager
+def following(watched: Watched, token: str) -> Iterator[Iterator[str]]:
+    """The lines of a live view, which has begun."""
+    headers = {"authorization": f"Bearer {token}"}
+    with (
+        httpx.Client(base_url=watched.address, timeout=PATIENCE_S, headers=headers) as http,
+        http.stream("GET", f"/api/clusters/{CLUSTER}/topics/watched/tail") as stream,
+    ):
+        lines = stream.iter_lines()
+        until(lambda: next(lines).startswith("data:"), "the stream goes on")
+        yield lines
+
+
+def ends(lines: Iterator[str]) -> bool:
+    """Whether a live view ends within a minute or so: it has two lines a second."""
+    return len(list(islice(lines, 100))) < 100
+
+
+def test_a_live_view_follows_masking_rules(watched: Watched) -> None:
+    admin = watched.admin
+    with following(watched, watched.new_token("masked")["text"]) as lines:
+        rule = {"part": "json", "topic_prefix": "watched", "path": "$.card"}
+        assert admin.post("/api/masking-rules", json=rule).status_code == 201
+        sent = {"value": {"text": '{"card": "4711", "number": 1}'}}
+        assert admin.post(f"/api/clusters/{CLUSTER}/topics/watched/messages", json=sent).status_code == 201
+        assert "4711" not in next(line for line in lines if "number" in line)
+        rule = {"part": "messages", "topic_prefix": "watched"}
+        assert admin.post("/api/masking-rules", json=rule).status_code == 201
+        assert ends(lines)
+
+
+def test_a_live_view_ends_when_its_viewer_loses_the_right_to_it(watched: Watched) -> None:
+    admin = watched.admin
+    token = watched.new_token("revoked")
+    with following(watched, token["text"]) as lines:
+        assert admin.delete(f"/api/tokens/{token['token']['id']}").status_code == 204
+        assert ends(lines)
+    with following(watched, watched.new_token("demoted")["text"]) as lines:
+        assert admin.patch("/api/users/demoted", json={"role": "none"}).status_code == 200
+        assert ends(lines)
 
 
 @pytest.mark.parametrize("text", ["{{7*7}}", "${7*7}", "#{7*7}", "<%= 7*7 %>", "{0.__class__}", "%(secret)s", "\x00"])

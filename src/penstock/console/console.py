@@ -81,6 +81,7 @@ class Console:
             settings.messages,
             self.clock,
             settings.pipeline.search_batch_rows,
+            self.sessions.current,
         )
         self.timers = TimerOperations(self.audit, self.clusters, self.masking, settings.messages, self.clock)
         self.dead_letters = DeadLetterOperations(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -46,7 +46,7 @@ class Tails:
         self._clock = clock
         self._count = 0
 
-    async def follow(self, link: ClusterLink, topic: str, partitions: Sequence[int]) -> AsyncIterator[TailTurn]:
+    async def follow(self, link: ClusterLink, topic: str, partitions: Sequence[int]) -> AsyncGenerator[TailTurn, None]:
         """Turns of a second each, until the viewer leaves or `tail_ms` is over."""
         if self._count >= self._settings.tails:
             raise BusyError(f"{self._count} viewers follow topics, which is the most; close one first")

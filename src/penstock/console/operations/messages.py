@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, closing
 from dataclasses import asdict, dataclass, replace
 
 from penstock.admin import AtOffset, AtTime, Cluster, Earliest, OffsetBounds, Position, TopicPartition
@@ -93,9 +93,13 @@ class MessageOperations(Service):
         settings: MessageSettings,
         clock: Clock,
         lake_batch: int,
+        current: Callable[[Caller], Awaitable[Caller | None]],
     ) -> None:
-        """`lake_batch` is how many records of a lake a search has in memory."""
+        """`lake_batch` is how many records of a lake a search has in memory; `current` gives a caller with the rights
+        that it has now, or None.
+        """
         super().__init__(audit)
+        self._current = current
         self._clusters = clusters
         self._masking = masking
         self._schemas = schemas
@@ -193,14 +197,24 @@ class MessageOperations(Service):
     async def follow(
         self, caller: Caller, cluster: str, topic: str, partitions: Sequence[int] = ()
     ) -> AsyncIterator[tuple[tuple[MessageRow, ...], int]]:
-        """Messages as they come, a bounded number a second, and how many were left out."""
-        view = await self._view(caller, cluster, topic)
+        """Messages as they come, a bounded number a second, and how many were left out. They come for long: of each
+        turn the caller sees what it may see then, and the last turn is that in which it may no more.
+        """
+        await self._view(caller, cluster, topic)
         link = self._clusters[cluster].link
         bounds = await self._bounds(cluster, topic, tuple(partitions))
 
         async def turns() -> AsyncIterator[tuple[tuple[MessageRow, ...], int]]:
-            async for turn in self._tails.follow(link, topic, list(bounds)):
-                yield tuple(await view.rows(turn.messages, self._settings.shown_bytes)), turn.skipped
+            async with aclosing(self._tails.follow(link, topic, list(bounds))) as followed:
+                async for turn in followed:
+                    current = await self._current(caller)
+                    if current is None or not current.sees_topic(cluster, topic):
+                        return
+                    try:
+                        view = await self._view(current, cluster, topic)
+                    except RefusedError:
+                        return
+                    yield tuple(await view.rows(turn.messages, self._settings.shown_bytes)), turn.skipped
 
         return turns()
 

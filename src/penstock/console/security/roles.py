@@ -69,6 +69,8 @@ class Caller:
     via: Via = Via.SESSION
     session: str | None = None
     """The key of the session in our table; never the cookie itself."""
+    token: str | None = None
+    """The id of the token in our table; never its text."""
 
     def role_on_topic(self, cluster: str, topic: str) -> Role:
         return self._highest(GrantKind.TOPIC, cluster, topic)

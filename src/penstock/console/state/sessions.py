@@ -215,17 +215,33 @@ class Sessions:
 
     async def caller_of_token(self, text: str, address: str) -> Caller | None:
         """The caller with this token; None if it is unknown, has expired, or its user is disabled."""
-        id = text.removeprefix(TOKEN_PREFIX).partition("_")[0]
-        now_ms = self._clock.now_ms()
+        row = await self._token_row(text.removeprefix(TOKEN_PREFIX).partition("_")[0])
+        if row is None or not hmac.compare_digest(str(row[1]), digest(text)):
+            return None
+        return await self._caller_with(_token(row), address)
 
+    async def current(self, caller: Caller) -> Caller | None:
+        """A caller with the rights that it has now; None if its session or its token has ended. For what goes on after
+        a request.
+        """
+        if caller.session is not None:
+            found = await self.by_id(caller.session, caller.address)
+            return None if found is None else found.caller
+        if caller.token is not None:
+            row = await self._token_row(caller.token)
+            return None if row is None else await self._caller_with(_token(row), caller.address)
+        return caller
+
+    async def _token_row(self, id: str) -> tuple[object, ...] | None:
         def find(connection: Connection) -> tuple[object, ...] | None:
             rows = connection.execute(f"SELECT {', '.join(_TOKEN_COLUMNS)} FROM {TOKENS} WHERE id = ?", id[:32])
             return rows[0] if rows else None
 
-        row = await self._database.run(find, is_read_only=True)
-        if row is None or not hmac.compare_digest(str(row[1]), digest(text)):
-            return None
-        token = _token(row)
+        return await self._database.run(find, is_read_only=True)
+
+    async def _caller_with(self, token: ApiToken, address: str) -> Caller | None:
+        """None if the token has expired, or its user is disabled."""
+        id, now_ms = token.id, self._clock.now_ms()
         user = await self._users.find(token.user)
         if user is None or user.is_disabled or NEVER < token.expires_ms <= now_ms:
             return None
@@ -235,7 +251,7 @@ class Sessions:
             )
         role = min(user.role, token.role, key=lambda each: each.rank)
         grants = tuple(each for each in user.grants if token.role.covers(each.role))
-        return Caller(name=user.name, role=role, grants=grants, address=address, via=Via.TOKEN)
+        return Caller(name=user.name, role=role, grants=grants, address=address, via=Via.TOKEN, token=id)
 
     def forget(self, user: str) -> None:
         """What is remembered of a user that was changed."""
