@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from support.broker_process import BrokerProcess
 from support.fork_server import ForkedProcess, ForkServer
-from support.programs import PENSTOCK, environment, forking, run
+from support.programs import PENSTOCK, environment, forking, run, start
 from support.waiting import until
 
 
@@ -99,6 +100,51 @@ def test_a_variable_for_the_interpreter_gets_a_new_one(tmp_path: Path) -> None:
         assert isinstance(broker._process, subprocess.Popen)
     finally:
         broker.kill()
+
+
+_PROGRAM = """
+import atexit, os, sys
+from neighbour import GREETING
+atexit.register(lambda: print("at exit"))
+if __name__ == "__main__":
+    print(GREETING, *sys.argv[1:], os.getcwd(), os.environ.get("PENSTOCK_X"), sys.stdin.read())
+    if len(sys.argv) > 1:
+        sys.exit(int(sys.argv[1]) if sys.argv[1].isdigit() else sys.argv[1])
+"""
+
+
+_WAITING = """
+import signal, sys
+print("begun", "penstock.broker" in sys.modules, flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("argument", ["0", "3", "in words", None])
+def test_a_python_file_runs_and_ends_as_in_a_new_interpreter(tmp_path: Path, argument: str | None) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM)
+    (tmp_path / "neighbour.py").write_text("GREETING = 'hello'\n")
+    words = [sys.executable, str(program), *([argument] if argument else [])]
+    env = {"PENSTOCK_X": "y"}
+    new = subprocess.run(words, input=b"in", capture_output=True, env=environment(env), check=False)
+    forked = run(words, b"in", env)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (new.returncode, new.stdout, new.stderr)
+
+
+def test_a_python_file_is_forked_and_can_be_killed(tmp_path: Path) -> None:
+    program, said = tmp_path / "program.py", tmp_path / "said"
+    program.write_text(
+        "import signal, sys\nprint('begun', 'penstock.broker' in sys.modules, flush=True)\nsignal.pause()\n"
+    )
+    with said.open("wb") as output:
+        process = start([sys.executable, str(program)], stdout=output, stderr=output)
+    try:
+        assert isinstance(process, ForkedProcess)
+        until(lambda: said.read_text() == "begun True\n", "it runs")
+    finally:
+        process.kill()
+    assert process.wait(30) == -signal.SIGKILL
 
 
 def test_a_fork_server_that_nothing_was_asked_of_can_be_stopped() -> None:

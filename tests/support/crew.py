@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -27,7 +26,7 @@ from penstock.config.group import RESET_MARK
 from support import access, group_member
 from support.history import Assigned, Committing, Consumed, Event, History, faults
 from support.messages import place_of
-from support.programs import dying_with_us, environment
+from support.programs import Process, start
 from support.waiting import PATIENCE_S, until
 
 SETTINGS = {
@@ -58,7 +57,7 @@ class Crew:
         self.group = f"group-of-{topic}"
         self._partitions = partitions
         self._folder = folder
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, Process] = {}
         self._produced: dict[tuple[int, int], str] = {}
         self._unplaced: set[tuple[int, str]] = set()
         """Acknowledged without a word of where: the client concluded it from what became of the next."""
@@ -95,9 +94,7 @@ class Crew:
         for option, value in options.items():
             command += [f"--{option.replace('_', '-')}", str(value)]
         with self._diary(name).with_suffix(".err").open("ab") as errors:
-            self._processes[name] = subprocess.Popen(
-                dying_with_us(command), stdout=errors, stderr=errors, env=environment(), start_new_session=True
-            )
+            self._processes[name] = start(command, stdout=errors, stderr=errors, new_session=True)
 
     def stop(self, name: str) -> None:
         """The member leaves the group and ends."""

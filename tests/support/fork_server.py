@@ -5,6 +5,8 @@ environment, the folder, the standard streams and the limit of open files that `
 same `main` until its threads and exit functions have ended. What only a new interpreter shows (a library that is
 missing or preloaded, the memory of a broker, its own end) has to be started without it.
 
+A Python file of the tests, such as a member of a group, is run likewise, with the clients of Kafka imported.
+
 A request is one packet: the process as JSON, with its standard streams and a pipe. Through the pipe come the process id
 and, when the process has ended, its wait status.
 """
@@ -13,11 +15,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import gc
 import json
 import os
 import pkgutil
 import resource
+import runpy
 import select
 import signal
 import socket
@@ -51,6 +55,8 @@ Arrow also start threads, which do not fork.
 """
 _LIBRARIES = ("confluent_kafka.admin", "kazoo.client", "psycopg", "pymysql.cursors", "rich.table")
 """Imported beforehand too: modules of ours import them only when they need them."""
+_CLIENTS = ("aiokafka", "kafka")
+"""Imported before the first program of the tests is started."""
 
 
 class ForkedProcess:
@@ -114,7 +120,9 @@ class ForkServer:
         folder: Path,
         new_session: bool,
     ) -> ForkedProcess:
-        """Runs `penstock` with these arguments, of which the first is the program; `streams` are open files."""
+        """Runs `penstock`, or a Python file, with these arguments, of which the first is the program; `streams` are
+        open files.
+        """
         request = {
             "arguments": list(arguments),
             "environment": dict(env),
@@ -169,6 +177,19 @@ def _import_everything() -> None:
             import_module(module.name)
     for name in _LIBRARIES:
         import_module(name)
+    # A collection in a forked process would look at, and so copy, everything that was imported.
+    gc.freeze()
+
+
+@functools.cache
+def _import_clients() -> None:
+    for name in _CLIENTS:
+        import_module(name)
+    gc.freeze()
+
+
+def _is_file(program: str) -> bool:
+    return program.endswith(".py")
 
 
 def _forked(control: socket.socket) -> bool:
@@ -194,13 +215,16 @@ def _forked(control: socket.socket) -> bool:
             if not data:
                 return False
             *streams, pipe = files
+            wanted = json.loads(data)
+            if _is_file(wanted["arguments"][0]):
+                _import_clients()
             parent = os.getpid()
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 control.detach()
-                _become(json.loads(data), streams, parent)
+                _become(wanted, streams, parent)
                 return True
             children[pid] = pipe
             for stream in streams:
@@ -255,16 +279,18 @@ if __name__ == "__main__":
     # The folder of this file is not among those of a command.
     del sys.path[0]
     _import_everything()
-    # A collection in a forked process would look at, and so copy, everything that was imported.
-    gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         is_child = _forked(requests)
     if is_child:
-        from penstock.cli.main import main
-
         try:
-            main()
+            if _is_file(sys.argv[0]):
+                runpy.run_path(sys.argv[0], run_name="__main__")
+            else:
+                from penstock.cli.main import main
+
+                main()
         except SystemExit as end:
-            if isinstance(end.code, int):
-                _end(end.code)
-            raise
+            if end.code is not None and not isinstance(end.code, int):
+                raise
+            _end(end.code or 0)
+        _end(0)

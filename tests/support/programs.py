@@ -73,11 +73,12 @@ def start(
     new_session: bool = False,
 ) -> Process:
     """Starts a command that ends with us, in a folder. `env` is what its environment has beside ours."""
+    arguments = _forkable(command)
     # Another variable may be for the interpreter, or for the linker.
-    if _fork_servers and command[0] == PENSTOCK and all(name.startswith("PENSTOCK_") for name in env or ()):
+    if _fork_servers and arguments and all(name.startswith("PENSTOCK_") for name in env or ()):
         with open(os.devnull, "rb") as nothing:
             streams = ((stdin or nothing).fileno(), stdout.fileno(), stderr.fileno())
-            return _fork_servers[-1].start(command, environment(env), streams, folder=folder, new_session=new_session)
+            return _fork_servers[-1].start(arguments, environment(env), streams, folder=folder, new_session=new_session)
     return subprocess.Popen(
         dying_with_us(command),
         stdin=stdin or subprocess.DEVNULL,
@@ -87,6 +88,14 @@ def start(
         cwd=folder,
         start_new_session=new_session,
     )
+
+
+def _forkable(command: Sequence[str]) -> Sequence[str]:
+    """What the fork server is to run: `penstock`, or a Python file without options of the interpreter; else nothing."""
+    if command[0] == PENSTOCK:
+        return command
+    is_file = command[0] == sys.executable and len(command) > 1 and command[1].endswith(".py")
+    return command[1:] if is_file else ()
 
 
 def run(

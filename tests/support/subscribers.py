@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import penstock
 from support import subscriber
 from support.broker_process import BrokerProcess
-from support.programs import dying_with_us, environment
+from support.programs import Process, start
 from support.waiting import PATIENCE_S, until
 
 SETTINGS = {"groups.min_session_timeout_ms": 1000, "groups.initial_rebalance_delay_ms": 100}
@@ -32,7 +31,7 @@ class Subscribers:
     def __init__(self, folder: Path, **common: object) -> None:
         self._folder = folder
         self._common = common
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, Process] = {}
 
     def __enter__(self) -> Subscribers:
         return self
@@ -48,14 +47,8 @@ class Subscribers:
         given = {**self._common, **own, "diary": self._diary(name)}
         options = [f"--{key.replace('_', '-')}={value}" for key, value in given.items()]
         with (self._folder / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
-                dying_with_us([sys.executable, subscriber.__file__, *options]),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment(),
-                start_new_session=True,
-            )
+            command = [sys.executable, subscriber.__file__, *options]
+            self._processes[name] = start(command, stdout=log, stderr=log, new_session=True)
         until(lambda: len(self.events(name, "begun")) > begun, f"{name} has begun:\n{self.log(name)}")
 
     def kill(self, name: str) -> None:

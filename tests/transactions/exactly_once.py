@@ -12,7 +12,6 @@ import argparse
 import json
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -41,7 +40,7 @@ from support.crew import SETTINGS as GROUP_SETTINGS
 from support.crew import Reachable
 from support.exactly_once import Output, Passage, Verdict, judge
 from support.messages import place_of
-from support.programs import dying_with_us, environment
+from support.programs import Process, start
 from support.transactional import described
 from support.waiting import until
 from support.wire import Wire
@@ -125,7 +124,7 @@ class Workshop:
         self._broker = broker
         self._folder = folder
         self._seed = seed
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, Process] = {}
         self.ended: Counter[int] = Counter()
         """Exit statuses of workers that gave up."""
 
@@ -145,9 +144,7 @@ class Workshop:
         command += ["--audit-partitions", str(AUDIT_PARTITIONS), "--seed", str(self._seed)]
         command += ["--compression", COMPRESSIONS[NAMES.index(name)], "--diary", str(self._diary(name))]
         with self._diary(name).with_suffix(".err").open("ab") as errors:
-            self._processes[name] = subprocess.Popen(
-                dying_with_us(command), stdout=errors, stderr=errors, env=environment(), start_new_session=True
-            )
+            self._processes[name] = start(command, stdout=errors, stderr=errors, new_session=True)
 
     def kill(self, name: str) -> None:
         self._processes[name].kill()
