@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import struct
@@ -14,10 +15,18 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from penstock.config.database_address import DatabaseAddress
+from penstock.errors import Code
 from penstock.protocol import apis
+from penstock.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from penstock.sdk.kafka.list_offsets import list_offsets
 from penstock.sql.database import Database
 from support.broker_process import BrokerProcess
 from support.delayed import Arrivals, delayed, send
@@ -112,6 +121,36 @@ async def test_all_that_was_acknowledged_outlives_the_broker_and_its_folder(url:
         (number + 1, f"order-2-{number}", "paid", b"key-2-%d" % number, b"2-%d" % number) for number in range(100, 150)
     ]
     assert anew.stop() == 0
+
+
+@pytest.mark.parametrize("url", SERVERS, indirect=True)
+async def test_where_a_log_ends_is_asked_again_while_its_leader_is_still_making_it(
+    url: str, sql_broker: NewSqlBroker
+) -> None:
+    teller, leader = sql_broker(url, 1), sql_broker(url, 2, **{"limits.topic_wait_ms": 1})
+    database = await Database.open(DatabaseAddress.parse(url), connections=1)
+    at = TopicPartition(TOPIC, 0)
+    led = CreatableReplicaAssignment(partition_index=0, broker_ids=(2,))
+    placed = CreatableTopic(name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=(led,), configs=())
+    deletion = DeleteTopicsRequest(topics=(DeleteTopicState(name=TOPIC),), timeout_ms=1)
+    with Wire(teller.address) as wire, Wire(leader.address) as at_leader:
+        wire.ask(apis.CREATE_TOPICS, 7, CreateTopicsRequest(topics=(placed,), timeout_ms=1))
+        until(lambda: at_leader.produce(TOPIC, batch_of(b"before"))["error_code"] == 0, "the leader has made the log")
+        # It cannot remove that one, and only then makes the next.
+        async with locked_rows(database):
+            wire.ask(apis.DELETE_TOPICS, 6, deletion)
+            wire.ask(apis.CREATE_TOPICS, 7, CreateTopicsRequest(topics=(placed,), timeout_ms=1))
+            until(lambda: wire.metadata(TOPIC)["partitions"], "a broker tells of the next")
+            coming = Code.LEADER_NOT_AVAILABLE
+            until(lambda: at_leader.metadata(TOPIC)["error_code"] == coming, "its leader is making the log")
+            spec: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            admin = AdminClient({"bootstrap.servers": teller.kafka})
+            looking = asyncio.ensure_future(asyncio.to_thread(list_offsets, admin, {at: spec}, PATIENCE_S))
+            lookups = partial(leader.metric, "penstock_requests_total", api="ListOffsets")
+            await asyncio.to_thread(until, lambda: lookups() >= 1, "the leader was asked")
+        found = await looking
+    await database.close()
+    assert found.all() == {at: 0}
 
 
 @pytest.mark.parametrize("url", SERVERS, indirect=True)
