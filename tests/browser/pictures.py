@@ -50,8 +50,8 @@ from support.lake import archiver_of
 
 CLUSTER = "shop"
 SECONDS = 60
-COLOURS = 96
-EXACT_COLOURS = 48
+EXACT_COLOURS = 64
+OTHER_COLOURS = 128
 ARCHIVED_EVERY_S = 5
 TOPICS = {
     "orders": (6, 20),
@@ -422,13 +422,18 @@ def save(page: Page, path: Path) -> None:
 
 
 def of_few_colours(picture: Image.Image) -> Image.Image:
-    """Those that fill most of it as they are; all others become the nearest that is left."""
+    """Those that fill most of it as they are. All others become the nearest of some that are spread over all of them,
+    however little each fills: a dot keeps its colour.
+    """
     flat = picture.convert("RGB")
     counted: Any = flat.getcolors(flat.width * flat.height)
-    exact = [part for _, colour in sorted(counted, reverse=True)[:EXACT_COLOURS] for part in colour]
-    others = flat.quantize(COLOURS - EXACT_COLOURS, dither=Image.Dither.NONE).getpalette() or []
+    by_size = [colour for _, colour in sorted(counted, reverse=True)]
+    exact = [part for colour in by_size[:EXACT_COLOURS] for part in colour]
+    rare = Image.new("RGB", (len(by_size), 1))
+    rare.putdata(by_size)
+    others = rare.quantize(OTHER_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).getpalette() or []
     palette = Image.new("P", (1, 1))
-    palette.putpalette([*exact, *others][: 3 * COLOURS])
+    palette.putpalette([*exact, *others])
     return flat.quantize(palette=palette, dither=Image.Dither.NONE)
 
 

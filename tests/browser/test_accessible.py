@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import expect
 
 from browser.conftest import NewPages
 from support.broker_process import BrokerProcess
@@ -79,6 +80,37 @@ def test_nothing_sticks_out_on_a_phone(new_pages: NewPages, signed_in: dict[str,
         if width > 390:
             wide.append(f"{path} is {width} wide")
     assert wide == []
+
+
+def test_tables_and_the_tab_in_view_fit_a_phone(new_pages: NewPages, signed_in: dict[str, Any]) -> None:
+    window = new_pages(storage_state=signed_in, **PHONE)
+    cut = []
+    for path in PAGES:
+        page = window.open(path)
+        wide = page.locator(".grid:not([hidden])").evaluate_all(
+            "(grids) => grids.filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.ariaLabel)"
+        )
+        cut += [f"{path}: table {name!r}" for name in wide]
+        for tab in page.locator(".tabs [aria-current]").all():
+            expect(tab).to_be_in_viewport(ratio=1)
+    assert cut == []
+
+
+def test_titles_of_numbers_end_where_the_numbers_end(new_pages: NewPages, signed_in: dict[str, Any]) -> None:
+    window = new_pages(storage_state=signed_in)
+    page = window.open("/topics", text=TOPIC)
+    expect(window.row(TOPIC)).to_be_visible()
+    ends = page.evaluate("""() => {
+        const end = (node) => {
+            const range = document.createRange();
+            range.selectNodeContents(node);
+            return range.getBoundingClientRect().right;
+        };
+        const titles = [...document.querySelectorAll("th.num button")].map((each) => end(each.firstChild));
+        const numbers = [...document.querySelectorAll("tbody tr:first-child td.num")].map(end);
+        return titles.map((title, index) => Math.abs(title - numbers[index]));
+    }""")
+    assert len(ends) == 5 and max(ends) < 1, ends
 
 
 def _problems(window: ConsolePages, path: str) -> list[str]:

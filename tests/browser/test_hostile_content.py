@@ -83,7 +83,7 @@ def test_what_is_in_an_address_is_text(pages: ConsolePages, hostile_topic: str) 
         expect(page.get_by_text("found in")).to_be_visible()
         assert_not_hacked(page, pages.complaints)
     for path in ("/topics", "/groups", "/audit"):
-        page = pages.open(path, search=HOSTILE[0], text=HOSTILE[0], sort="name")
+        page = pages.open(path, text=HOSTILE[0], sort="name")
         assert_not_hacked(page, pages.complaints)
 
 
@@ -111,7 +111,7 @@ def test_names_of_groups_and_clients_are_text(pages: ConsolePages, broker: Broke
         while message is None:
             message = consumer.poll(1)
         consumer.commit(message=message, asynchronous=False)
-        page = pages.open("/groups", search=group)
+        page = pages.open("/groups", text=group)
         expect(pages.row(group)).to_be_visible()
         pages.row(group).get_by_role("link").click()
         expect(page.get_by_role("heading", name=group)).to_be_visible()

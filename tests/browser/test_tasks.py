@@ -37,7 +37,7 @@ def test_a_click_is_not_lost_when_news_come_between_press_and_release(
 ) -> None:
     topic = named("orders")
     make_topic(broker.kafka, topic, [])
-    page = pages.open("/topics", search=topic)
+    page = pages.open("/topics", text=topic)
     box = pages.row(topic).get_by_role("link", name=topic).bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)

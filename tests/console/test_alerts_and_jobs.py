@@ -157,3 +157,16 @@ def test_samples_show_what_came_in(running: RunningConsole, group: str) -> None:
     until(lambda: 5.0 in points(), "the lag is in the series")
     history = viewer.get(f"/clusters/{CLUSTER}/samples", series=["in", "lag"], from_ms=now_ms() - DAY_MS // 24)
     assert [each["name"] for each in history] == ["in", "lag"] and history[0]["times_ms"]
+
+
+def test_samples_show_what_the_cluster_has(running: RunningConsole, group: str) -> None:
+    viewer = running.as_role("viewer")
+    names = ["brokers", "groups", "offline", "size"]
+
+    def newest() -> dict[str, float]:
+        found = viewer.get(f"/clusters/{CLUSTER}/samples", series=names)
+        return {each["name"]: each["values"][-1] for each in found if each["values"]}
+
+    until(lambda: newest().get("groups", 0) >= 1, "the group is in the series")
+    until(lambda: newest()["size"] > 0, "the sizes of logs are in the series")
+    assert (newest()["brokers"], newest()["offline"]) == (1, 0)

@@ -291,7 +291,7 @@ def findings_of(
             found.append(Finding(Severity.WARNING, "topic", topic.name, text))
     for group in groups.values():
         if group.lag and not group.members and group.members is not None:
-            text = f"{group.lag} messages wait and no consumer is active"
+            text = f"{group.lag:,} messages wait and no consumer is active"
             found.append(Finding(Severity.WARNING, "group", group.name, text))
         if group.paused:
             text = "paused" if group.paused == "all" else f"paused for {group.paused}"

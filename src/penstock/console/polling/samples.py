@@ -1,8 +1,9 @@
 """History of a cluster's numbers: recent points in memory for live charts, older ones in the database for days.
 
-Series are `in` (messages a second), `lag` (of all groups), `topic.NAME` (messages a second) and `group.NAME` (lag). The
-database has two tiers: fine ones for hours, coarse ones for weeks. A value is written only if it differs from the one
-before, or if that is old: quiet topics cost nothing.
+Series are `in` (messages a second), `lag` (of all groups), `groups`, `brokers` and `offline` (how many groups, brokers
+and partitions without a leader), `size` (bytes on the brokers' disks), `topic.NAME` (messages a second) and
+`group.NAME` (lag). The database has two tiers: fine ones for hours, coarse ones for weeks. A value is written only if
+it differs from the one before, or if that is old: quiet topics cost nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _KEY = ("series", "tier", "at")
 _COLUMNS = (*_KEY, "value")
 _SCALE = 1000
 """Values are whole numbers of thousandths."""
+_LARGEST = 2**63 - 1
 _MAX_POINTS = 2_000
 _REPEAT_TIMES = 20
 """An unchanged value is written again after so many intervals."""
@@ -104,7 +106,14 @@ class Samples:
         return SampleSeries(name, tuple(int(row[0]) for row in rows), tuple(row[1] / _SCALE for row in rows))
 
     def _values(self, snapshot: ClusterSnapshot) -> dict[str, float]:
-        found: dict[str, float] = {INCOMING: snapshot.rate_per_s or 0.0, LAG: float(snapshot.lag)}
+        found: dict[str, float] = {
+            INCOMING: snapshot.rate_per_s or 0.0,
+            LAG: float(snapshot.lag),
+            "groups": float(len(snapshot.groups)),
+            "brokers": float(len(snapshot.brokers)),
+            "offline": float(sum(topic.offline for topic in snapshot.topics.values())),
+            "size": float(sum(disk.used_bytes for broker in snapshot.brokers for disk in broker.disks)),
+        }
         topics = [topic for topic in snapshot.topics.values() if not topic.is_internal]
         groups = [group for group in snapshot.groups.values() if group.lag is not None]
         topics.sort(key=lambda topic: -(topic.rate_per_s or 0))
@@ -117,7 +126,7 @@ class Samples:
     async def _write(self, tier: int, now_ms: int, every_ms: int, current: dict[str, float]) -> None:
         rows = array("q")
         for name, value in current.items():
-            scaled = int(value * _SCALE)
+            scaled = min(int(value * _SCALE), _LARGEST)
             written = self._series[name].written
             at_ms, before = written.get(tier, (0, -1))
             if scaled != before or now_ms - at_ms >= _REPEAT_TIMES * every_ms:

@@ -99,7 +99,7 @@ async function begin() {
     onPage(info, params);
     refreshCounts();
   });
-  setInterval(() => document.hidden || refreshCounts(), 10000);
+  setInterval(() => document.hidden || refreshCounts(), 5000);
   await start();
 }
 

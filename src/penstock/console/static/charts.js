@@ -1,6 +1,6 @@
 // Line charts, sparklines and histograms as SVG, coloured by CSS variables, so that a change of theme needs no redraw.
 import { h, s, show } from "./dom.js";
-import { clock, clockSeconds, short } from "./format.js";
+import { clock, clockSeconds, count, short } from "./format.js";
 
 /** In the style sheet: .s-1 to .s-8. */
 export const COLOURS = 8;
@@ -41,7 +41,7 @@ export class LineChart {
     const style = getComputedStyle(this.element);
     const width = this.element.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     const height = this.element.clientHeight - parseFloat(style.paddingBottom) - parseFloat(style.paddingTop);
-    if (width < 60 || height < 40) return;
+    if (!(width >= 60 && height >= 40)) return;
     const all = this.series.flatMap((each) => each.points);
     const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
     const top = niceCeiling(Math.max(1, ...all.map(([, value]) => value ?? 0)));
@@ -141,13 +141,54 @@ export function sparkline(values, colour) {
 
 /** Columns of a histogram: [{from, until, count}]; `onpick(column)` makes them buttons for the pointer. */
 export function histogram(columns, { label, describe, onpick, colour = 1 }) {
+  return axes(columns, {
+    label,
+    most: Math.max(1, ...columns.map((each) => each.count)),
+    name: (each) => each.label ?? clock(each.from),
+    draw: (each, place) => {
+      if (!each.count) return [];
+      const column = place(0, each.count, colour, describe(each));
+      if (onpick) {
+        column.style.cursor = "pointer";
+        column.addEventListener("click", () => onpick(each));
+      }
+      return [column];
+    },
+  });
+}
+
+/** Columns with a name each, of parts one upon the other: [{name, colour, values: one for each column}]. */
+export function stackedColumns(steps, parts, { label, unit }) {
+  const sums = steps.map((_, index) => parts.reduce((sum, part) => sum + Math.max(0, part.values[index]), 0));
+  return axes(steps, {
+    label,
+    most: Math.max(1, ...sums),
+    widest: 60,
+    name: (step) => step,
+    draw: (step, place, index) => {
+      let below = 0;
+      return parts
+        .filter((part) => part.values[index] > 0)
+        .map((part) => {
+          const number = part.values[index];
+          const what = `${step}: ${count(number)} ${unit}${parts.length > 1 ? `, ${part.name}` : ""}`;
+          below += number;
+          return place(below - number, number, part.colour, what);
+        });
+    },
+  });
+}
+
+/** Columns above a line with names, beside a scale; `draw(column, place, index)` gives the rectangles of one. */
+function axes(columns, { label, most, name, draw, widest = Infinity }) {
   const holder = h("div.chart", { role: "img", "aria-label": label });
-  const draw = () => {
-    const width = holder.clientWidth - 32;
-    const height = holder.clientHeight - 12;
-    if (width < 60) return;
-    const svg = s(`svg.s-${colour}`, { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
-    const top = niceCeiling(Math.max(1, ...columns.map((each) => each.count)));
+  const redraw = () => {
+    const style = getComputedStyle(holder);
+    const width = holder.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    const height = holder.clientHeight - parseFloat(style.paddingBottom) - parseFloat(style.paddingTop);
+    if (!(width >= 60)) return;
+    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
+    const top = niceCeiling(most);
     const y = (value) => height - BOTTOM - (value / top) * (height - BOTTOM - TOP);
     for (let step = 0; step <= 2; step++) {
       const line = Math.round(y((top / 2) * step)) + 0.5;
@@ -158,26 +199,23 @@ export function histogram(columns, { label, describe, onpick, colour = 1 }) {
     const every = Math.max(1, Math.ceil(110 / step));
     columns.forEach((each, index) => {
       const x = LEFT + index * step;
-      if (each.count) {
-        const column = s("rect.column", {
+      const place = (below, value, colour, what) => {
+        const tall = Math.max(2, y(below) - y(below + value));
+        const column = s(`rect.column.s-${colour}`, {
           x: x + 1,
-          width: Math.max(1, step - 2),
-          y: Math.min(y(each.count), height - BOTTOM - 2),
-          height: Math.max(2, height - BOTTOM - y(each.count)),
+          width: Math.max(1, Math.min(widest, step - 2)),
+          y: y(below) - tall,
+          height: tall,
         });
-        column.append(s("title", null, describe(each)));
-        if (onpick) {
-          column.style.cursor = "pointer";
-          column.addEventListener("click", () => onpick(each));
-        }
-        svg.append(column);
-      }
-      if (index % every === 0 && x + 40 < width)
-        svg.append(s("text", { x, y: height - 3 }, each.label ?? clock(each.from)));
+        column.append(s("title", null, what));
+        return column;
+      };
+      svg.append(...draw(each, place, index));
+      if (index % every === 0 && x + 40 < width) svg.append(s("text", { x, y: height - 3 }, name(each)));
     });
     show(holder, svg);
   };
-  new ResizeObserver(draw).observe(holder);
+  new ResizeObserver(redraw).observe(holder);
   return holder;
 }
 

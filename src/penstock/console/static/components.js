@@ -317,7 +317,7 @@ export function radioOptions(options, value, onchange) {
 }
 
 export function tabs(items, current) {
-  return h(
+  const element = h(
     "nav.tabs",
     { "aria-label": t("Sections") },
     items.map(([key, text, href, number]) =>
@@ -329,6 +329,12 @@ export function tabs(items, current) {
       ),
     ),
   );
+  // Where not all of them fit, the current one is in sight.
+  requestAnimationFrame(() => {
+    const chosen = element.querySelector("[aria-current]");
+    if (chosen) element.scrollLeft = chosen.offsetLeft + chosen.offsetWidth - element.clientWidth;
+  });
+  return element;
 }
 
 export function live(text) {

@@ -41,6 +41,9 @@ export function byteParts(value) {
   return ["–", ""];
 }
 
+/** A share of a whole in percent, as a text without the sign: something is never 0. */
+export const percent = (share) => (share > 0 && share < 0.01 ? "< 1" : String(Math.round(share * 100)));
+
 export function duration(ms) {
   if (ms === null || ms === undefined) return "–";
   if (ms < 0) return t("unlimited");

@@ -11,7 +11,8 @@ const SPARE = 12;
 /**
  * columns: [{key, title, cell(row) -> text or element, num, name, clip, phone: false to hide there, sort: true, width}]
  * load({limit, offset, after, sort, descending}) -> {items, total?, next?}
- * Options: key(row), onrow(row), empty() -> element, selectable, onselect(set), sort: ["name", false], label.
+ * Options: key(row), onrow(row), empty() -> element, selectable, onselect(set), sort: ["name", false], label,
+ * stacked: rows are blocks on a phone.
  */
 export class Grid {
   constructor(options) {
@@ -29,6 +30,7 @@ export class Grid {
       h("table", null, this.head, this.body),
     );
     if (options.free) this.scroller.classList.add("free");
+    if (options.stacked) this.scroller.classList.add("stacked");
     this.foot = h("div.grid-foot", { hidden: true });
     this.element = h("div", null, this.scroller, this.foot);
     this.scroller.addEventListener("scroll", () => this.scrolled(), { passive: true });

@@ -1,7 +1,7 @@
 // A message as people read it: JSON with colours, text, or hex; headers; and what it is about in one line.
 import { banner, pairs, segments } from "./components.js";
 import { h, show } from "./dom.js";
-import { bytes, time } from "./format.js";
+import { bytes, count, time } from "./format.js";
 import { t } from "./translations.js";
 
 const NAMES = { avro: "Avro", protobuf: "Protobuf", json: "JSON" };
@@ -118,7 +118,7 @@ export function recordBody(record, extra = []) {
     record.is_masked ? banner("", t("Parts of this message are masked for your role."), "") : null,
     pairs([
       [t("Partition"), record.partition],
-      [t("Offset"), record.offset],
+      [t("Offset"), count(record.offset)],
       [t("Time"), time(record.timestamp_ms, { millis: true })],
       ...extra,
     ]),

@@ -2,7 +2,8 @@
 import { base, query } from "./api.js";
 import { closeDialogs } from "./dialogs.js";
 import { h, show } from "./dom.js";
-import { problemBanner } from "./components.js";
+import { button, emptyState, problemBanner } from "./components.js";
+import { t } from "./translations.js";
 
 const routes = [];
 let current = null;
@@ -72,7 +73,7 @@ class Context {
         try {
           await action();
         } catch {
-          // The next turn tries again; the shell says when the console does not answer.
+          // The next turn tries again; the shell says when the cluster or the console does not answer.
         } finally {
           isRunning = false;
         }
@@ -97,23 +98,27 @@ export async function draw() {
   const whole = location.pathname.slice(base.length);
   const match = /^\/c\/([^/]+)(\/.*)?$/.exec(whole);
   const inside = match ? match[2] || "/" : whole;
-  if (match) state.cluster = decodeURIComponent(match[1]);
+  const cluster = match ? decoded(match[1]) : state.cluster;
+  const isKnown = !state.clusters.length || state.clusters.some((each) => each.name === cluster);
+  if (isKnown) state.cluster = cluster;
   const root = document.getElementById("main");
   show(root);
   scrollTo(0, 0);
   for (const { expression, names, page, info } of routes) {
     const found = expression.exec(inside);
     if (!found) continue;
-    const params = Object.fromEntries(names.map((name, index) => [name, decodeURIComponent(found[index + 1])]));
+    const params = Object.fromEntries(names.map((name, index) => [name, decoded(found[index + 1])]));
     const context = new Context(root, params, Object.fromEntries(new URLSearchParams(location.search)));
     current = context;
     listener(info, params);
+    if (!isKnown) return drawMissing(context, t("There is no cluster {name}.", { name: cluster }), [at`/`, state.cluster]);
     try {
       await page(context);
     } catch (problem) {
       if (current !== context || problem.name === "AbortError") return;
       if (problem.status === undefined) console.error(problem);
-      root.append(problemBanner(problem, h("button.btn", { onclick: draw }, "↻")));
+      if (problem.status === 404) drawMissing(context, problem.message, info.crumbs(params).at(-2)?.toReversed());
+      else root.append(problemBanner(problem, button(t("Try again"), draw)));
     } finally {
       if (current === context) root.dataset.ready = location.pathname + location.search;
     }
@@ -122,6 +127,23 @@ export async function draw() {
   current = null;
   listener(null, {});
   go(at`/`, { replace: true });
+}
+
+/** Instead of a page about something that does not exist; `place` is where to go on: [address, text]. */
+function drawMissing(context, text, place) {
+  context.close();
+  const actions = place ? [h("a.btn", { href: place[0] }, place[1])] : [];
+  show(context.root, h("section.card", null, emptyState({ symbol: "search", title: t("Not found"), text, actions })));
+  context.root.dataset.ready = location.pathname + location.search;
+}
+
+/** A part of the address, as it is if it is encoded wrongly. */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export function start() {

@@ -4,7 +4,7 @@ import { h, show } from "./dom.js";
 import { icon, mark } from "./icons.js";
 import { iconButton } from "./components.js";
 import { act, dialog, menu } from "./dialogs.js";
-import { count } from "./format.js";
+import { count, time } from "./format.js";
 import { openPalette } from "./palette.js";
 import { at, draw, go, state } from "./router.js";
 import { plural, t, useLanguage } from "./translations.js";
@@ -52,6 +52,7 @@ const SECTIONS = [
 const nav = h("nav.nav", { "aria-label": t("Main") });
 const crumbs = h("nav.crumbs", { "aria-label": t("You are here") });
 const tabbar = h("nav.tabbar", { "aria-label": t("Main on a phone") });
+const outage = h("div.outage", { role: "status", hidden: true });
 const counts = {};
 
 export const isPage = (key) => SECTIONS.flatMap(([, items]) => items).some(([each]) => each === key);
@@ -75,7 +76,7 @@ export function buildShell() {
       "div.shell",
       null,
       nav,
-      h("div.side", null, h("header.bar", null, crumbs, search, theme), h("main.main", { id: "main", tabindex: "-1" })),
+      h("div.side", null, h("header.bar", null, crumbs, search, theme), outage, h("main.main", { id: "main", tabindex: "-1" })),
       tabbar,
     ),
   );
@@ -177,11 +178,13 @@ export function onPage(info, params) {
   place = info;
   drawNav();
   const trail = info?.crumbs?.(params) ?? [];
+  // A phone has room for two.
+  const onDesk = trail.length > 1 ? "hide-phone" : "";
   show(
     crumbs,
-    h("a.hide-phone", { href: at`/` }, state.cluster),
+    h("a", { class: onDesk, href: at`/` }, state.cluster),
     trail.map(([text, address], index) => [
-      index ? h("span", null, "/") : h("span.hide-phone", null, "/"),
+      h("span", { class: index ? "" : onDesk }, "/"),
       index === trail.length - 1 ? h("span", { "aria-current": "page" }, text) : h("a", { href: address }, text),
     ]),
   );
@@ -304,9 +307,20 @@ export async function refreshCounts() {
       alerts: firing.length,
     });
     drawNav();
-  } catch {
-    // The page in view says what is wrong.
+    const { is_reachable: isReachable, at_ms: at } = told.summary;
+    if (isReachable) sayOutage("");
+    else if (at) sayOutage(t("The cluster does not answer. What you see is of {time} UTC.", { time: time(at) }));
+    else sayOutage(t("The cluster does not answer."));
+  } catch (problem) {
+    // Otherwise the page in view says what is wrong.
+    if (problem.status === 0) sayOutage(t("The console does not answer. What you see may be old."));
   }
+}
+
+/** Above every page: pages keep showing what they know. */
+function sayOutage(text) {
+  outage.hidden = !text;
+  if (outage.textContent !== text) outage.textContent = text;
 }
 
 export { draw };

@@ -131,6 +131,7 @@ function permissions(page, scope) {
       {
         key: "act",
         title: "",
+        phone: false,
         class: "actions-cell",
         cell: (each) =>
           iconButton("trash", t("Remove {name}", { name: spoken(each) }), () =>

@@ -45,7 +45,8 @@ const FIRST = {
 };
 
 export async function alerts(page) {
-  const tab = page.params.tab ?? "firing";
+  const panels = { firing, rules, silences, history };
+  const tab = Object.hasOwn(panels, page.params.tab) ? page.params.tab : "firing";
   const body = h("div.stack");
   show(
     page.root,
@@ -65,7 +66,7 @@ export async function alerts(page) {
     ),
     body,
   );
-  const refresh = () => ({ firing, rules, silences, history })[tab]?.(page, body);
+  const refresh = () => panels[tab](page, body);
   if (tab === "firing" || tab === "history") page.every(5000, refresh);
   await refresh();
 }
@@ -171,6 +172,7 @@ async function rules(page, body) {
         found,
         {
           key: (each) => each.id,
+          stacked: true,
           empty: () =>
             emptyState({
               symbol: "alerts",

@@ -32,6 +32,7 @@ export async function audit(page) {
   };
   const grid = new Grid({
     label: t("Audit log"),
+    stacked: true,
     key: (each) => each.id,
     load: ({ limit, after }) => get(`/audit${query({ ...chosen, limit, after })}`, page.signal),
     onrow: (each) => open(each),
@@ -47,7 +48,7 @@ export async function audit(page) {
         title: t("Time"),
         cell: (each) =>
           h(
-            "button.btn.ghost.small",
+            "button.cell-button",
             { type: "button", title: relative(each.at_ms), onclick: () => open(each) },
             time(each.at_ms),
           ),
@@ -55,7 +56,7 @@ export async function audit(page) {
       { key: "user", title: t("User"), cell: (each) => each.user },
       { key: "operation", title: t("Operation"), name: true, cell: (each) => h("code", null, each.operation) },
       { key: "resource", title: t("On"), clip: true, phone: false, cell: (each) => each.resource },
-      { key: "outcome", title: t("Outcome"), cell: (each) => outcome(each.outcome) },
+      { key: "outcome", title: t("Outcome"), class: "tail", cell: (each) => outcome(each.outcome) },
       {
         key: "address",
         title: t("From"),

@@ -15,7 +15,7 @@ import {
 } from "../components.js";
 import { confirm, confirmTyped, form, toast } from "../dialogs.js";
 import { h, show } from "../dom.js";
-import { bytes, count, short } from "../format.js";
+import { bytes, count, percent, short } from "../format.js";
 import { table } from "../grid.js";
 import { at, draw, state } from "../router.js";
 import { t } from "../translations.js";
@@ -77,7 +77,7 @@ export async function brokers(page) {
       bytesTile({
         label: t("Logs"),
         value: used,
-        note: size ? t("{share} % of {total}", { share: Math.round((used / size) * 100), total: bytes(size) }) : "",
+        note: size ? t("{share} % of {total}", { share: percent(used / size), total: bytes(size) }) : "",
       }),
     );
     const most = Math.max(1, ...rows.map((each) => each.leaders));
@@ -192,7 +192,7 @@ export async function brokers(page) {
               emptyState({
                 symbol: "check",
                 title: t("No partition is moving"),
-                text: t("Draining a broker, or a new one, moves partitions; progress shows here."),
+                text: t("Partitions move when you drain a broker or add one. Their progress shows here."),
               }),
           },
         ),

@@ -87,7 +87,7 @@ export async function deadLettersOf(page) {
         title: t("Given up"),
         cell: (each) =>
           h(
-            "button.btn.ghost.small",
+            "button.cell-button",
             { type: "button", title: time(each.died_ms), onclick: () => open(each) },
             relative(each.died_ms),
           ),
@@ -95,6 +95,7 @@ export async function deadLettersOf(page) {
       {
         key: "state",
         title: t("State"),
+        phone: false,
         cell: (each) => status(STATES[each.state]?.[0] ?? "idle", t(STATES[each.state]?.[1] ?? each.state)),
       },
       { key: "error", title: t("Error"), clip: true, cell: (each) => each.error ?? "" },

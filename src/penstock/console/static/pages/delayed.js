@@ -226,17 +226,21 @@ function cancel(scope, list, again) {
   confirm({
     title:
       list.length === 1 ? t("Cancel {id}", { id: list[0].timer_id }) : t("Cancel {n} messages", { n: list.length }),
-    text: t("They are never delivered. This cannot be undone."),
+    text:
+      list.length === 1
+        ? t("It is never delivered. This cannot be undone.")
+        : t("They are never delivered. This cannot be undone."),
     action: t("Cancel delivery"),
     submit: async () => {
       const done = await post(`${scope}/timers/cancellation`, {
         timer_ids: [...new Set(list.map((each) => each.timer_id))],
       });
       const failed = done.filter((each) => !each.is_done);
+      const cancelled = list.length - failed.length;
       toast(
         failed.length ? "warn" : "ok",
-        plural(list.length - failed.length, "{n} message is cancelled", "{n} messages are cancelled"),
-        failed.length ? `${failed[0].item}: ${failed[0].error}` : "",
+        cancelled ? plural(cancelled, "{n} message is cancelled", "{n} messages are cancelled") : t("Nothing is cancelled"),
+        failed.length ? failed[0].error : "",
       );
       await again();
     },

@@ -381,7 +381,7 @@ function resetOffsets(scope, row) {
         h(
           "div.col-5.stack",
           null,
-          h("div.section-title", null, t("Start from")),
+          h("div.section-title.tall", null, t("Start from")),
           radioOptions(TARGETS(), target, (key) => {
             target = key;
             drawValue();
@@ -394,7 +394,7 @@ function resetOffsets(scope, row) {
           "div.col-7.stack",
           null,
           h(
-            "div.section-title",
+            "div.section-title.tall",
             null,
             t("Partitions"),
             filterBox(t("Filter by topic"), (text) => {

@@ -9,7 +9,7 @@ import { t } from "../translations.js";
 
 export async function groups(page) {
   const scope = path`/clusters/${state.cluster}`;
-  let search = page.query.search ?? "";
+  let filter = page.query.text ?? "";
   let most = 1;
   const total = h("span.count");
   const grid = new Grid({
@@ -18,13 +18,13 @@ export async function groups(page) {
     onsort: (sort, descending) => note({ sort, descending }),
     onrow: (row) => go(at`/groups/${row.name}`),
     load: async (wanted) => {
-      const found = await get(`${scope}/groups${rows(wanted, search)}`, page.signal);
+      const found = await get(`${scope}/groups${rows(wanted, filter)}`, page.signal);
       most = Math.max(1, most, ...found.items.map((each) => each.lag ?? 0));
       show(total, count(found.total));
       return found;
     },
     empty: () =>
-      search
+      filter
         ? emptyState({
             symbol: "search",
             title: t("No group matches"),
@@ -76,11 +76,11 @@ export async function groups(page) {
         filterBox(
           t("Filter groups"),
           (text) => {
-            search = text;
-            note({ search });
+            filter = text;
+            note({ text });
             grid.reload();
           },
-          search,
+          filter,
         ),
       ],
     }),

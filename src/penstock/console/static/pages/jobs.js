@@ -83,6 +83,7 @@ export async function jobs(page) {
             },
           ],
           found,
+          { label: t("Jobs"), stacked: true },
         ),
       }),
     );

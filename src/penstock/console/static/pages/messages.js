@@ -70,15 +70,14 @@ export async function messagesPanel(page, body, scope, topic) {
   };
   let source = null;
   let search = null;
+  /** What an empty table means: browse, live, searching, searched. */
+  let mode = "browse";
 
+  const known = Array.from({ length: Math.min(topic.partition_count, 2000) }, (_, index) => String(index));
+  // The address may have one that is not in the list, or that the topic does not have, which the API then says.
+  if (/^\d+$/.test(choice.partition) && !known.includes(choice.partition)) known.push(choice.partition);
   const partition = select(
-    [
-      ["", t("All partitions")],
-      ...Array.from({ length: Math.min(topic.partition_count, 2000) }, (_, index) => [
-        String(index),
-        t("Partition {n}", { n: index }),
-      ]),
-    ],
+    [["", t("All partitions")], ...known.map((index) => [index, t("Partition {n}", { n: index })])],
     choice.partition,
     { "aria-label": t("Partition"), class: "auto" },
   );
@@ -94,7 +93,7 @@ export async function messagesPanel(page, body, scope, topic) {
   const moment = input({
     type: "datetime-local",
     step: "1",
-    value: choice.time ? choice.time : localInput(Date.now() - 3600000),
+    value: Number.isNaN(parseTime(choice.time)) ? localInput(Date.now() - 3600000) : choice.time,
     "aria-label": t("Time (UTC)"),
     class: "auto",
   });
@@ -149,7 +148,7 @@ export async function messagesPanel(page, body, scope, topic) {
   const position = () => ({
     partition: partition.value,
     at: choice.from,
-    value: choice.from === "offset" ? offset.value || 0 : choice.from === "time" ? parseTime(moment.value) : "",
+    value: choice.from === "offset" ? Math.max(0, Number(offset.value)) : choice.from === "time" ? parseTime(moment.value) : "",
   });
 
   const grid = new Grid({
@@ -161,14 +160,32 @@ export async function messagesPanel(page, body, scope, topic) {
       const found = await get(`${scope}/messages${query({ ...position(), limit, after })}`, page.signal);
       return { items: found.rows, next: found.next };
     },
-    empty: () =>
-      emptyState({
+    empty: () => {
+      if (mode === "live") {
+        const text = t("They appear here as they arrive.");
+        return emptyState({ symbol: "messages", title: t("No message since you pressed Live"), text });
+      }
+      if (mode === "searching") return emptyState({ symbol: "search", title: t("No message matches so far") });
+      if (mode === "searched") {
+        const text = t("Change the words, or where they are searched.");
+        return emptyState({ symbol: "search", title: t("No message matches"), text });
+      }
+      if (choice.from === "offset" && Number(offset.value) > 0) {
+        const title = t("No message at offset {offset} or after it", { offset: count(Number(offset.value)) });
+        return emptyState({ symbol: "messages", title, text: t("Choose Newest to see where the partitions end.") });
+      }
+      if (choice.from === "time") {
+        const title = t("No message since {time}", { time: time(parseTime(moment.value)) });
+        return emptyState({ symbol: "messages", title, text: t("Times are UTC. Choose an earlier one.") });
+      }
+      return emptyState({
         symbol: "messages",
         title: t("No messages here"),
-        text: t("The topic is empty, or nothing was written since the time you chose."),
+        text: t("Nothing was written yet, or retention has deleted it."),
         commands: [`echo hello | kcat -b ${bootstrap()} -t ${topic.name} -P`],
         actions: [button(t("Produce"), () => produce(), { kind: "primary", symbol: "send" })],
-      }),
+      });
+    },
     decorate: (element, each) => element.classList.toggle("masked", each.is_masked),
     columns: [
       {
@@ -191,7 +208,7 @@ export async function messagesPanel(page, body, scope, topic) {
         num: true,
         cell: (each) =>
           h(
-            "button.btn.ghost.small",
+            "button.cell-button",
             {
               type: "button",
               onclick: () => open(each),
@@ -225,6 +242,11 @@ export async function messagesPanel(page, body, scope, topic) {
   const browse = async () => {
     stopLive();
     search?.stop();
+    if (choice.from === "time" && Number.isNaN(parseTime(moment.value))) {
+      moment.focus();
+      return;
+    }
+    mode = "browse";
     show(progress);
     remember();
     await grid.reload();
@@ -232,6 +254,7 @@ export async function messagesPanel(page, body, scope, topic) {
 
   const follow = () => {
     search?.stop();
+    mode = "live";
     const rows = [];
     let dropped = 0;
     grid.setRows(rows);
@@ -278,10 +301,15 @@ export async function messagesPanel(page, body, scope, topic) {
     search?.stop();
     if (!text.value.trim() && detail.hidden) return browse();
     remember({ field: kind.value, text: text.value, detail: detail.hidden ? "" : detail.value });
+    mode = "searching";
     search = startSearch({
       scope,
       grid,
       progress,
+      onend: () => {
+        mode = "searched";
+        grid.draw();
+      },
       request: {
         ...wantedBy(kind.value, text.value, detail.value),
         partitions: partition.value === "" ? [] : [Number(partition.value)],
@@ -366,7 +394,6 @@ export async function messagesPanel(page, body, scope, topic) {
             liveButton,
             button(t("Schemas"), () => schemasDialog(scope, topic, browse)),
             button(t("Download"), () => downloadDialog(scope, topic), { symbol: "download" }),
-            button(t("Produce"), () => produce(), { symbol: "send" }),
           ),
         ),
         h(
@@ -380,7 +407,7 @@ export async function messagesPanel(page, body, scope, topic) {
           },
           kind,
           detail,
-          h("div.with-icon.grow", { style: { "min-width": "160px" } }, icon("search"), text),
+          h("div.with-icon.grow", { style: { "min-width": "110px" } }, icon("search"), text),
           h("button.btn", { type: "submit" }, t("Search")),
         ),
         progress,
@@ -409,7 +436,7 @@ function wantedBy(kind, text, name) {
 }
 
 /** Searches in the background of the console; hits come as they are found, and it can be stopped. */
-function startSearch({ scope, grid, progress, request }) {
+function startSearch({ scope, grid, progress, request, onend }) {
   let isOver = false;
   let id = null;
   const bar = h("i");
@@ -441,6 +468,7 @@ function startSearch({ scope, grid, progress, request }) {
     bar.style.width = "100%";
     say(text);
     cancel.remove();
+    onend();
   };
   const run = async () => {
     try {

@@ -1,10 +1,10 @@
 // Overview: is it well, what needs attention first, and how traffic and lag move.
 import { get, path } from "../api.js";
-import { glimpsed, rememberOverview, samples } from "../history.js";
+import { samples } from "../history.js";
 import { LineChart } from "../charts.js";
 import { bytesTile, button, card, numberTile, pageHead, segments, tile } from "../components.js";
 import { h, show } from "../dom.js";
-import { bytes, count, short, time } from "../format.js";
+import { bytes, count, percent, short, time } from "../format.js";
 import { at, go, note, state } from "../router.js";
 import { plural, t } from "../translations.js";
 import { topicGrid } from "./topics.js";
@@ -15,6 +15,8 @@ const RANGES = [
   ["21600000", "6 h"],
   ["86400000", "24 h"],
 ];
+/** Series of the tiles; `in` is the throughput too. */
+const TILES = ["in", "lag", "groups", "brokers", "size", "offline"];
 const PLACES = {
   topic: (name) => at`/topics/${name}`,
   group: (name) => at`/groups/${name}`,
@@ -49,12 +51,13 @@ export async function overview(page) {
   const refresh = async () => {
     const now = await get(scope, page.signal);
     const groups = now.most_behind.slice(0, 5).map((each) => each.name);
-    const history = await samples(["in", "lag", ...groups.map((name) => `group.${name}`)], Number(range), page.signal);
-    rememberOverview(now);
+    const names = [...TILES, ...groups.map((name) => `group.${name}`)];
+    const history = await samples(names, Number(range), page.signal);
     show(noteLine, t("All times UTC. Updated {time}.", { time: time(now.summary.at_ms).slice(11) }));
     drawTiles(tiles, now, history);
     drawAttention(attention, now);
-    lagChart.update(history.slice(2).map((each) => ({ name: each.name.slice("group.".length), points: each.points })));
+    const lags = history.slice(TILES.length);
+    lagChart.update(lags.map((each) => ({ name: each.name.slice("group.".length), points: each.points })));
     rateChart.update([{ name: t("In"), points: history[0].points, area: true, colour: 1 }]);
   };
   show(
@@ -92,8 +95,7 @@ export async function overview(page) {
 
 function drawTiles(tiles, now, history) {
   const { summary } = now;
-  const values = (name) =>
-    history.find((each) => each.name === name)?.points.map(([, value]) => value) ?? glimpsed(name);
+  const values = (name) => history[TILES.indexOf(name)].points.map(([, value]) => value);
   const disks = now.brokers.flatMap((each) => each.disks);
   const used = disks.reduce((sum, each) => sum + each.used_bytes, 0);
   const size = disks.reduce((sum, each) => sum + (each.total_bytes ?? 0), 0);
@@ -139,10 +141,7 @@ function drawTiles(tiles, now, history) {
       label: t("Storage used"),
       value: used,
       note: size
-        ? t("{share} % of {total}", {
-            share: size ? (used / size < 0.01 ? "< 1" : Math.round((used / size) * 100)) : 0,
-            total: bytes(size),
-          })
+        ? t("{share} % of {total}", { share: percent(used / size), total: bytes(size) })
         : "",
       values: values("size"),
       colour: 6,
@@ -152,10 +151,12 @@ function drawTiles(tiles, now, history) {
       label: t("Offline partitions"),
       value: count(now.offline),
       unit: t("of {n}", { n: count(summary.partitions) }),
-      note: now.under_replicated
-        ? t("{n} under-replicated", { n: count(now.under_replicated) })
-        : t("all replicas in sync"),
-      noteKind: now.offline ? "error" : now.under_replicated ? "warn" : "ok",
+      note: !summary.is_reachable
+        ? t("when last seen")
+        : now.under_replicated
+          ? t("{n} under-replicated", { n: count(now.under_replicated) })
+          : t("all replicas in sync"),
+      noteKind: !summary.is_reachable ? "" : now.offline ? "error" : now.under_replicated ? "warn" : "ok",
       values: values("offline"),
       colour: now.offline ? "error" : 2,
       href: `${at`/topics`}?sort=under_replicated&descending=true`,
@@ -173,9 +174,7 @@ function lagNote(values) {
 
 function drawAttention(holder, now) {
   const kinds = { error: "error", warning: "warn", notice: "idle" };
-  const list = now.summary.is_reachable
-    ? now.findings
-    : [{ severity: "error", kind: "cluster", name: now.summary.name, text: now.summary.problem }, ...now.findings];
+  const list = now.findings;
   if (!list.length) {
     show(
       holder,

@@ -13,10 +13,11 @@ import { reports } from "./pipeline_reports.js";
 import { sql } from "./pipeline_sql.js";
 
 const LAKE = "data/lake";
+const TABS = ["archive", "tables", "sql", "reports", "replay", "jobs"];
 
 export async function pipeline(page) {
   const scope = path`/clusters/${state.cluster}/lake`;
-  const tab = page.params.tab ?? "archive";
+  const tab = TABS.includes(page.params.tab) ? page.params.tab : "archive";
   const head = h("div");
   const body = h("div.stack");
   show(
@@ -108,7 +109,7 @@ async function archive(page, body, scope, first) {
         cell: (each) =>
           each.is_live
             ? h(
-                "button.btn.ghost.small",
+                "button.cell-button.mono",
                 { type: "button", onclick: () => partitions(page, scope, each) },
                 each.topic,
               )

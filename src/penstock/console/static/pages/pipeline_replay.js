@@ -110,8 +110,8 @@ export async function replay(page, body, scope, lake) {
       ],
       body: table(
         [
-          { key: "partition", title: t("From partition"), num: true, cell: (each) => each.partition },
-          { key: "target", title: t("To partition"), num: true, cell: (each) => each.target ?? t("by key") },
+          { key: "partition", title: t("From partition"), cell: (each) => each.partition },
+          { key: "target", title: t("To partition"), cell: (each) => each.target ?? t("by key") },
           { key: "rows", title: t("Messages"), num: true, cell: (each) => count(each.rows) },
         ],
         told.replay.partitions,

@@ -1,9 +1,9 @@
 // Reports: run one or watch it, and what it found as charts and tables.
 import { get, post } from "../api.js";
-import { COLOURS, LineChart } from "../charts.js";
+import { COLOURS, LineChart, stackedColumns } from "../charts.js";
 import { banner, button, card, checkbox, emptyState, field, input, problemBanner, select } from "../components.js";
 import { form } from "../dialogs.js";
-import { h, s, show } from "../dom.js";
+import { h, show } from "../dom.js";
 import { count, relative, short, time } from "../format.js";
 import { table } from "../grid.js";
 import { note } from "../router.js";
@@ -65,7 +65,7 @@ export async function reports(page, body, scope) {
               clip: true,
               cell: (each) =>
                 h(
-                  "button.btn.ghost.small",
+                  "button.cell-button",
                   { type: "button", title: each.title, onclick: () => look(each), "aria-pressed": String(each.id === chosen) },
                   each.title.slice(0, 90),
                 ),
@@ -237,34 +237,10 @@ function lines(each) {
 /** Columns by step, their parts stacked. */
 function columns(each) {
   const names = Object.keys(each.parts);
-  const height = 150;
-  const width = 900;
-  const sums = each.steps.map((_, index) => names.reduce((sum, name) => sum + each.parts[name][index], 0));
-  const most = Math.max(1, ...sums);
-  const room = width / Math.max(1, each.steps.length);
-  const svg = s("svg", { viewBox: `0 0 ${width} ${height + 20}`, role: "img", "aria-label": each.title });
-  const every = Math.max(1, Math.ceil(90 / room));
-  each.steps.forEach((step, index) => {
-    let below = 0;
-    names.forEach((name, order) => {
-      const number = each.parts[name][index];
-      if (number <= 0) return;
-      const tall = Math.max(1, (number / most) * height);
-      const column = s(`rect.column.s-${(order % COLOURS) + 1}`, {
-        x: index * room + 1,
-        y: height - (below / most) * height - tall,
-        width: Math.max(1, Math.min(60, room - 2)),
-        height: tall,
-      });
-      column.append(s("title", null, `${step}: ${count(number)} ${each.unit}${names.length > 1 ? `, ${name}` : ""}`));
-      svg.append(column);
-      below += number;
-    });
-    if (index % every === 0) svg.append(s("text", { x: index * room, y: height + 15 }, step));
-  });
+  const parts = names.map((name, order) => ({ name, colour: (order % COLOURS) + 1, values: each.parts[name] }));
   return [
-    names.length > 1 ? h("div.legend", null, names.map((name, order) => h(`span.s-${(order % COLOURS) + 1}`, null, h("i"), name))) : null,
-    h("div.figure", null, svg),
+    parts.length > 1 ? h("div.legend", null, parts.map(({ name, colour }) => h(`span.s-${colour}`, { title: name }, h("i"), name))) : null,
+    stackedColumns(each.steps, parts, { label: each.title, unit: each.unit }),
   ];
 }
 

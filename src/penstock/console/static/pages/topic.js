@@ -142,7 +142,6 @@ async function partitions(page, body, scope, row, told) {
       {
         key: "index",
         title: t("Partition"),
-        num: true,
         cell: (each) => h("a", { href: `${at`/topics/${row.name}/messages`}?partition=${each.index}` }, each.index),
       },
       { key: "state", title: t("Status"), cell: named },
@@ -209,11 +208,10 @@ async function segments(page, body, scope, row) {
       {
         key: "partition",
         title: t("Partition"),
-        num: true,
         sort: true,
         cell: (each) => each.partition,
       },
-      { key: "broker", title: t("Broker"), num: true, sort: true, cell: (each) => each.broker },
+      { key: "broker", title: t("Broker"), sort: true, cell: (each) => each.broker },
       { key: "state", title: t("Replica"), phone: false, cell: inSync },
       {
         key: "segments",
@@ -334,7 +332,6 @@ async function settings(page, body, scope, row) {
           {
             key: "name",
             title: t("Setting"),
-            name: true,
             cell: (each) =>
               h(
                 "div",
@@ -374,6 +371,7 @@ async function settings(page, body, scope, row) {
         {
           key: (each) => each.name,
           label: t("Settings"),
+          stacked: true,
           empty: () => emptyState({ symbol: "search", title: t("No setting matches") }),
         },
       ),

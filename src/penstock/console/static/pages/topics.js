@@ -25,7 +25,7 @@ export const topicState = (row) => (row.offline ? "offline" : row.under_replicat
 /** The table of topics with its filters, on its own page and on the overview. */
 export function topicGrid(page, { limit } = {}) {
   const scope = path`/clusters/${state.cluster}`;
-  let search = page.query.search ?? "";
+  let filter = page.query.text ?? "";
   let kind = page.query.state ?? "all";
   let most = 1;
   const total = h("span.count");
@@ -37,7 +37,7 @@ export function topicGrid(page, { limit } = {}) {
     onrow: (row) => go(at`/topics/${row.name}`),
     load: async (wanted) => {
       const found = await get(
-        `${scope}/topics${rows(wanted, search, { internal: kind === "internal" ? true : "" })}`,
+        `${scope}/topics${rows(wanted, filter, { internal: kind === "internal" ? true : "" })}`,
         page.signal,
       );
       most = Math.max(1, ...found.items.map((each) => each.lag ?? 0));
@@ -45,7 +45,7 @@ export function topicGrid(page, { limit } = {}) {
       return limit ? { items: found.items, total: found.items.length } : found;
     },
     empty: () =>
-      search || kind !== "all"
+      filter || kind !== "all"
         ? emptyState({
             symbol: "search",
             title: t("No topic matches"),
@@ -133,11 +133,11 @@ export function topicGrid(page, { limit } = {}) {
       filterBox(
         t("Filter topics"),
         (text) => {
-          search = text;
-          if (!limit) note({ search });
+          filter = text;
+          if (!limit) note({ text });
           grid.reload();
         },
-        search,
+        filter,
       ),
     ],
   });
@@ -179,6 +179,12 @@ function createTopic() {
   const name = input({ autofocus: true, class: "mono", placeholder: "orders" });
   const partitions = input({ type: "number", min: 1, max: 100000, value: "3" });
   const replicas = input({ type: "number", min: 1, placeholder: t("default of the cluster") });
+  const partitionsField = field(
+    t("Partitions"),
+    partitions,
+    t("How many consumers of a group can share the work. More can be added later, and retired."),
+  );
+  const replicasField = field(t("Replicas"), replicas, t("Copies of each partition, each on another broker."));
   const nameField = field(t("Name"), name, t("Letters, digits, dots, dashes and underscores; up to 249."));
   const retention = select(PRESETS["retention.ms"], "1209600000");
   const cleanup = select(PRESETS["cleanup.policy"], "delete");
@@ -188,16 +194,7 @@ function createTopic() {
     action: t("Create topic"),
     body: [
       nameField,
-      h(
-        "div.fields",
-        null,
-        field(
-          t("Partitions"),
-          partitions,
-          t("How many consumers of a group can share the work. More can be added later, and retired."),
-        ),
-        field(t("Replicas"), replicas, t("Copies of each partition, each on another broker.")),
-      ),
+      h("div.fields", null, partitionsField, replicasField),
       h(
         "div.fields",
         null,
@@ -211,6 +208,17 @@ function createTopic() {
         nameField.complain(t("A name has 1 to 249 letters, digits, dots, dashes and underscores."));
         name.focus();
         return false;
+      }
+      for (const [each, isRequired] of [
+        [partitionsField, true],
+        [replicasField, false],
+      ]) {
+        const { value } = each.control;
+        if (value === "" ? isRequired : !/^[1-9]\d*$/.test(value)) {
+          each.complain(t("A whole number, 1 or more."));
+          each.control.focus();
+          return false;
+        }
       }
       const settings = Object.fromEntries(
         [

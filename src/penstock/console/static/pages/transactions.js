@@ -39,7 +39,7 @@ export async function transactions(page) {
             title: t("Transactional id"),
             name: true,
             cell: (each) =>
-              h("button.btn.ghost.small", { type: "button", onclick: () => open(scope, each) }, each.transactional_id),
+              h("button.cell-button.mono", { type: "button", onclick: () => open(scope, each) }, each.transactional_id),
           },
           { key: "state", title: t("State"), cell: (each) => status(STATES[each.state] ?? "idle", each.state) },
           { key: "producer", title: t("Producer id"), num: true, phone: false, cell: (each) => each.producer_id },

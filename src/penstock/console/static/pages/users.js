@@ -105,12 +105,12 @@ export async function users(page) {
                   null,
                   iconButton("edit", t("Change {name}", { name: each.name }), () => userDialog(refresh, each)),
                   each.issuer
-                    ? null
+                    ? noButton()
                     : iconButton("key", t("Set the password of {name}", { name: each.name }), () =>
                         passwordDialog(refresh, each),
                       ),
                   each.name === state.user.name
-                    ? null
+                    ? noButton()
                     : iconButton("trash", t("Remove {name}", { name: each.name }), () =>
                         confirmTyped({
                           title: t("Remove {name}", { name: each.name }),
@@ -196,6 +196,9 @@ function passwordDialog(ondone, user) {
     },
   });
 }
+
+/** Keeps the place of a button that a row does not have. */
+const noButton = () => h("span.btn.small.icon-only", { "aria-hidden": "true", style: { visibility: "hidden" } });
 
 /** The column of a table of tokens that removes one. */
 function tokenRemoval(address, ondone) {
