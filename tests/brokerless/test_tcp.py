@@ -8,22 +8,25 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
 
 import penstock
+from penstock.brokerless.consumer import StoreGroupConsumer
 from penstock.brokerless.store import StoreAwayError, StoreRefusedError
 from penstock.brokerless.tcp import server
 from penstock.brokerless.tcp.client import RemoteStore
 from penstock.brokerless.tcp.frames import MAX_FRAME_BYTES, Blobs, FrameError, decode, encode
 from penstock.brokerless.tcp.queue import ServedQueue
 from penstock.brokerless.tcp.served_calls import CALLS
+from penstock.clock import ManualClock
 from penstock.ids import TopicPartition
 from penstock.sdk.errors import InvalidInputError, TopicError
+from penstock.sdk.receive.subscription_options import validate_options
 from support.ports import free_ports
-from support.queue_stores import all_values, batch, joined, offsets
+from support.queue_stores import all_values, batch, joined, offsets, values
 from support.receiving import Heard, running
 from support.waiting import until
 
@@ -234,6 +237,39 @@ def test_clients_go_on_with_a_server_that_was_started_again(caplog: pytest.LogCa
             heard.wait(2)
             consumer.stop()
     assert heard.values == [b"first", b"second"]
+
+
+class NoListener:
+    """Does nothing about partitions that come and go."""
+
+    def assigned(self, topic_partitions: Sequence[TopicPartition]) -> None: ...
+
+    def revoked(self, topic_partitions: Sequence[TopicPartition]) -> None: ...
+
+    def lost(self, topic_partitions: Sequence[TopicPartition]) -> None: ...
+
+
+def test_consumer_does_not_go_on_at_its_offset_in_a_server_that_was_started_again() -> None:
+    (port,) = free_ports(1)
+    read: list[str] = []
+    with closing(RemoteStore("127.0.0.1", port)) as store:
+        # No heartbeat that is due later tells it that its claims are gone: the clock stands still.
+        consumer = StoreGroupConsumer(store, validate_options("orders", group="g"), ManualClock())
+
+        def has_read(count: int) -> bool:
+            read.extend(values(consumer.poll(10, 0)))
+            return len(read) >= count
+
+        with closing(ServedQueue("127.0.0.1", port)) as first:
+            first.topics.create("orders", 1)
+            first.append(batch(TP, "a", "b"))
+            consumer.join(["orders"], NoListener())
+            until(lambda: has_read(2), "what the first server has is read")
+        with closing(ServedQueue("127.0.0.1", port)) as second:
+            second.topics.create("orders", 1)
+            second.append(batch(TP, "c", "d", "e"))
+            until(lambda: has_read(5), "all that the second server has is read")
+    assert read == ["a", "b", "c", "d", "e"]
 
 
 def test_serving_client_is_a_client_itself() -> None:

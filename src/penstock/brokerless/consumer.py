@@ -64,6 +64,8 @@ class _Owned:
     """Where its messages are: itself, or the same partition of the topic that it is a view of."""
     matcher: Matcher | None
     epoch: int
+    incarnation: str
+    """Of the store that granted it."""
     position: int
     """The offset behind the last message that was returned."""
     fetched_to: int
@@ -253,10 +255,11 @@ class StoreGroupConsumer:
 
     def _take_over(self, wanted: Sequence[TopicPartition]) -> None:
         assert self._listener is not None
+        incarnation = self._store.incarnation
         granted = self._store.claim(self._group, self._member.name, wanted)
         for tp, grant in granted.items():
             source, matcher = self._source_of(tp)
-            owned = _Owned(source, matcher, grant.epoch, 0, 0, committed=grant.committed)
+            owned = _Owned(source, matcher, grant.epoch, incarnation, 0, 0, committed=grant.committed)
             self._owned[tp] = owned
             self._seek(owned, grant.committed)
         if granted:
@@ -314,6 +317,11 @@ class StoreGroupConsumer:
             if owned.is_paused or owned.buffer:
                 continue
             page = self._store.read(owned.source, owned.fetched_to, self._read_ahead)
+            if owned.incarnation != self._store.incarnation:
+                # The offset was one of what is gone; now other messages are there.
+                self._forget_lost([tp for tp, each in self._owned.items() if each.incarnation == owned.incarnation])
+                self._heartbeat_at_ms = 0.0
+                return
             owned.fetched_to = page.next_offset
             shown = page.messages if owned.matcher is None else _matching(page.messages, owned.matcher, tp.topic)
             owned.buffer.extend(shown)

@@ -136,6 +136,11 @@ class QueueStore(Protocol):
         ...
 
     @property
+    def incarnation(self) -> str:
+        """Another one when everything that was stored is gone: offsets and claims of the one before mean nothing."""
+        ...
+
+    @property
     def topics(self) -> Topics:
         """Topics with `penstock.view.of` and `penstock.view.tags` in their settings are views."""
         ...

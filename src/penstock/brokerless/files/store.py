@@ -57,6 +57,8 @@ _PERMISSIONS = 0o755
 class FileStore:
     """A `QueueStore` in a folder."""
 
+    incarnation = ""
+
     def __init__(
         self,
         folder: Path,

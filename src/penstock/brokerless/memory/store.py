@@ -73,6 +73,8 @@ class _MemoryTopicAdmin:
 class MemoryStore:
     """A `QueueStore` in memory. Several clients can share one; `close` is for the last of them."""
 
+    incarnation = ""
+
     def __init__(
         self,
         *,

@@ -41,6 +41,8 @@ _DUE = 200
 class RedisStore:
     """A `QueueStore` in Redis."""
 
+    incarnation = ""
+
     def __init__(
         self, server: RedisServer, *, partitions: int = DEFAULT_PARTITIONS, max_delayed: int = MAX_DELAYED
     ) -> None:

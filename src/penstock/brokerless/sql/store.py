@@ -66,6 +66,8 @@ _STUCK_S = 0.05
 class SqlStore:
     """Topics, groups and delayed messages in a database."""
 
+    incarnation = ""
+
     def __init__(
         self,
         address: str,

@@ -82,11 +82,16 @@ class RemoteStore:
         self._lock = threading.Lock()
         self._idle: list[socket.socket] = []
         self._busy: set[socket.socket] = set()
-        self._server_id: str | None = None
+        self._server_id = ""
+        """Of the server that the newest connection has met."""
         self._back_off_ms = _FIRST_BACK_OFF_MS
         self._not_before_ms = float("-inf")
         self._closing = threading.Event()
         self.topics = RemoteTopics(self)
+
+    @property
+    def incarnation(self) -> str:
+        return self._server_id
 
     def settings(self, topic: str) -> Mapping[str, str]:
         found: dict[str, str] = self.call("settings", topic).header["result"]
@@ -232,7 +237,7 @@ class RemoteStore:
     def _meet(self, connection: socket.socket, server_id: str) -> None:
         """If the server is another one than before, it has nothing: create the topics there that this client needs."""
         with self._lock:
-            is_new = self._server_id not in (None, server_id)
+            is_new = self._server_id not in ("", server_id)
             self._server_id = server_id
             stale, self._idle = (self._idle, []) if is_new else ([], self._idle)
         for each in stale:
