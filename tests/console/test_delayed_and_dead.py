@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 
 import pytest
 from confluent_kafka import Producer
 
-from penstock import Client, Message
+from penstock import Client, Message, Retries
 from support.broker_process import BrokerProcess
 from support.receiving import running as receiving
 from support.receiving import wait_until_committed
@@ -88,6 +89,43 @@ def test_dead_letters_are_shown_by_error_resent_edited_and_purged(
     (purged,) = operator.post(f"{home}/purge", {"confirm": group})
     assert (purged["item"], purged["is_done"]) == (third["id"], True)
     assert operator.get(home)["rows"] == []
+
+
+def test_an_error_that_quotes_a_masked_message_is_shown_by_its_type_only(
+    broker: BrokerProcess, running: RunningConsole, topic: str
+) -> None:
+    group, card = f"g-{topic}", "4111-1111"
+    failing = Client(broker.kafka)
+
+    @failing.subscribe(topic, group=group, from_beginning=True, retries=Retries(attempts=1))
+    def handle(message: Message) -> None:
+        raise ValueError(f"no such card: {json.loads(message.value or b'')['card']}")
+
+    with failing, receiving(failing):
+        failing.send(topic, json.dumps({"card": card}))
+        wait_until_committed(broker.kafka, group, topic, 1)
+    admin, viewer, home = running.as_role("admin"), running.as_role("viewer"), f"{HOME}/dead-letters/{group}"
+    rule = {"part": "json", "path": "$.card", "topic_prefix": topic, "visible_from": "admin"}
+    made = admin.post("/masking-rules", rule, status=201)
+    try:
+        assert [each["error"] for each in viewer.get(f"{home}/errors")] == ["ValueError: •••"]
+        (row,) = viewer.get(home)["rows"]
+        assert row["error"] == "ValueError: •••"
+        messages = viewer.get(f"{HOME}/topics/{group}.dead/messages", at="earliest")
+        for seen in (row, viewer.get(f"{home}/{row['id']}"), messages):
+            assert card not in json.dumps(seen) and "ValueError: •••" in json.dumps(seen, ensure_ascii=False)
+        found = {text: viewer.get(home, error=text)["rows"] for text in (card, "no such", "KeyError", "valueerror")}
+        assert [len(rows) for rows in found.values()] == [0, 0, 0, 1]
+        operator = running.as_role("operator")
+        assert operator.post(f"{home}/preview", {"error": card}) == 0
+        assert operator.post(f"{home}/purge", {"error": card, "confirm": group}) == []
+        (entry,) = admin.get("/audit", operation="dead_letters.purge", resource=group)["items"]
+        assert "shown_error" not in json.dumps(entry)
+        assert operator.post(f"{home}/preview", {"error": "ValueError: •••"}) == 1
+        assert [each["error"] for each in admin.get(f"{home}/errors")] == [f"ValueError: no such card: {card}"]
+        assert admin.post(f"{home}/preview", {"error": card}) == 1
+    finally:
+        admin.call("DELETE", f"/masking-rules/{made['id']}")
 
 
 def test_an_open_transaction_is_shown_and_aborted(broker: BrokerProcess, running: RunningConsole, topic: str) -> None:

@@ -14,9 +14,10 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
+from operator import attrgetter
 from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaError
@@ -116,6 +117,8 @@ class DeadLetterSelection:
     origin: str | None = None
     """TOPIC, TOPIC/PARTITION or TOPIC/PARTITION/OFFSET."""
     states: frozenset[DeadLetterState] = frozenset({DeadLetterState.WAITING})
+    shown_error: Callable[[DeadLetter], str] = field(default=attrgetter("error"), repr=False)
+    """What of an error the one who selects may see, and so may select by."""
 
     def matches(self, letter: DeadLetter) -> bool:
         died_ms = letter.died_ms
@@ -124,7 +127,7 @@ class DeadLetterSelection:
             and (not self.ids or letter.id in self.ids)
             and (self.since_ms is None or (died_ms is not None and died_ms >= self.since_ms))
             and (self.until_ms is None or (died_ms is not None and died_ms < self.until_ms))
-            and (self.error is None or self.error.casefold() in letter.error.casefold())
+            and (self.error is None or self.error.casefold() in self.shown_error(letter).casefold())
             and (self.origin is None or _is_from(letter.origin, self.origin))
         )
 

@@ -108,6 +108,12 @@ def origin_of(headers: Headers) -> Origin | None:
     return Origin(parts[0], int(parts[1]), int(parts[2]), int(parts[3]) if parts[3] else None)
 
 
+def error_type(text: str) -> str | None:
+    """The type that an error text begins with; None if it is only a text."""
+    name, colon, _ = text.partition(": ")
+    return name if (colon or name == text) and name.replace(".", "").isidentifier() else None
+
+
 def error_text(error: BaseException | str) -> bytes:
     """Type and text of an error, cut to `ERROR_BYTES`; a text is used as it is."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}".removesuffix(": ")

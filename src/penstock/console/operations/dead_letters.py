@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from penstock.admin import (
     AdminError,
@@ -55,6 +54,11 @@ class DeadLetterError:
     error: str
     count: int
     last_ms: int | None
+
+    def with_more(self, other: DeadLetterError) -> DeadLetterError:
+        """Those of the other as well."""
+        last_ms = max(self.last_ms or 0, other.last_ms or 0) or None
+        return DeadLetterError(self.error, self.count + other.count, last_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,14 @@ class DeadLetterOperations(Service):
     async def errors(self, caller: Caller, cluster: str, group: str) -> tuple[DeadLetterError, ...]:
         """Those that wait, by error, the most frequent first."""
         link = self._clusters[cluster].link
-        return await link.detail(("dead letters", group), lambda admin: _errors(admin, group))
+        found = await link.detail(("dead letters", group), lambda admin: _errors(admin, group))
+        shown_error = await self._shown_error(caller, cluster, group)
+        merged: dict[str, DeadLetterError] = {}
+        for origin, each in found:
+            shown = replace(each, error=shown_error(origin, each.error))
+            before = merged.get(shown.error)
+            merged[shown.error] = shown if before is None else before.with_more(shown)
+        return tuple(sorted(merged.values(), key=lambda each: -each.count))
 
     @query("dead_letters.list", Role.VIEWER, Scope.GROUP, is_audited=True)
     async def list(
@@ -123,6 +134,7 @@ class DeadLetterOperations(Service):
         after: str | None = None,
     ) -> DeadLetterPage:
         view = await self._view(caller, cluster, group)
+        selection = await self._as_seen(caller, cluster, group, selection)
         link = self._clusters[cluster].link
         page = await link.run(lambda admin: admin.dead_letters.list(group, selection, limit=limit, after=after))
         return DeadLetterPage(tuple([await self._row(view, each) for each in page.items]), page.next)
@@ -137,6 +149,7 @@ class DeadLetterOperations(Service):
     @query("dead_letters.preview", Role.VIEWER, Scope.GROUP)
     async def preview(self, caller: Caller, cluster: str, group: str, selection: DeadLetterSelection) -> int:
         """How many a selection means."""
+        selection = await self._as_seen(caller, cluster, group, selection)
         done = await self._clusters[cluster].link.run(lambda admin: admin.dead_letters.preview(group, selection))
         return len(done.values)
 
@@ -145,6 +158,7 @@ class DeadLetterOperations(Service):
         self, caller: Caller, cluster: str, group: str, selection: DeadLetterSelection
     ) -> Changed[tuple[ItemResult, ...]]:
         """Gives waiting letters to their group once more, each exactly once; a result for each."""
+        selection = await self._as_seen(caller, cluster, group, selection)
         managed = self._clusters[cluster]
         done = await managed.link.run(lambda admin: admin.dead_letters.resend(group, selection))
         managed.changed()
@@ -157,6 +171,7 @@ class DeadLetterOperations(Service):
         """Throws waiting letters away for good; `confirm` is the group's name."""
         if confirm != group:
             raise ConflictError(f"type the name {group} to confirm; nothing was purged")
+        selection = await self._as_seen(caller, cluster, group, selection)
         managed = self._clusters[cluster]
         done = await managed.link.run(lambda admin: admin.dead_letters.purge(group, selection))
         managed.changed()
@@ -207,6 +222,18 @@ class DeadLetterOperations(Service):
             raise RefusedError(f"your role does not view messages of {dead_topic(group)}; nothing was read")
         return view
 
+    async def _as_seen(
+        self, caller: Caller, cluster: str, group: str, selection: DeadLetterSelection
+    ) -> DeadLetterSelection:
+        """Selects by what the caller sees of errors: else parts of masked messages could be guessed."""
+        shown_error = await self._shown_error(caller, cluster, group)
+        return replace(selection, shown_error=lambda letter: shown_error(letter.origin.topic, letter.error))
+
+    async def _shown_error(self, caller: Caller, cluster: str, group: str) -> Callable[[str, str], str]:
+        """Of the topic that a letter comes from and its error: what the caller sees of the error."""
+        masks = await self._masking.masks(cluster, caller.role_on_group(cluster, group))
+        return lambda origin, error: masks((dead_topic(group), origin)).error(error)
+
     async def _row(self, view: MaskedView, letter: DeadLetter) -> DeadLetterRow:
         mask = await view.mask(letter.received)
         origin = letter.origin
@@ -220,7 +247,7 @@ class DeadLetterOperations(Service):
             state=letter.state.value,
             died_ms=letter.died_ms,
             attempts=letter.attempts,
-            error=letter.error,
+            error=mask.error(letter.error),
             origin_topic=origin.topic,
             origin_partition=origin.partition,
             origin_offset=origin.offset,
@@ -228,20 +255,22 @@ class DeadLetterOperations(Service):
         )
 
 
-def _errors(admin: Cluster, group: str) -> tuple[DeadLetterError, ...]:
-    counts: Counter[str] = Counter()
-    last: dict[str, int | None] = {}
+def _errors(admin: Cluster, group: str) -> tuple[tuple[str, DeadLetterError], ...]:
+    """With the topic that the letters come from."""
+    found: dict[tuple[str, str], DeadLetterError] = {}
     after: str | None = None
-    while counts.total() < MAX_COUNTED:
+    counted = 0
+    while counted < MAX_COUNTED:
         page = admin.dead_letters.list(group, limit=_PAGE, after=after)
         for letter in page.items:
-            text = letter.error[:_ERROR_CHARS]
-            counts[text] += 1
-            last[text] = max(last.get(text) or 0, letter.died_ms or 0) or None
+            one = DeadLetterError(letter.error[:_ERROR_CHARS], 1, letter.died_ms)
+            key = (letter.origin.topic, one.error)
+            found[key] = found[key].with_more(one) if key in found else one
+        counted += len(page.items)
         if page.next is None:
             break
         after = page.next
-    return tuple(DeadLetterError(text, count, last[text]) for text, count in counts.most_common())
+    return tuple((topic, each) for (topic, _), each in found.items())
 
 
 def _parse(letter: str) -> DeadLetterId:

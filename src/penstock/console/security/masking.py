@@ -4,13 +4,15 @@ Rules:
 - A rule counts for roles below `visible_from` on topics with a prefix. Retries, dead letters and views of a topic are
   covered by the topic's rules too.
 - A value that should be JSON and is not is hidden whole: a mask never fails open.
+- An error may quote the message: of the error of a dead letter or a retry only the type is shown, if anything of the
+  message is masked.
 - A search looks at what the caller sees: nothing can be found by what is masked.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -20,6 +22,7 @@ from penstock.console.errors import BusyError, InvalidError
 from penstock.console.messages.json_path import JsonPath
 from penstock.console.security.roles import Role
 from penstock.console.state.rules import RuleStore
+from penstock.sdk.headers import ERROR, error_type
 
 MASKED = "•••"
 MAX_RULES = 500
@@ -50,12 +53,8 @@ class MaskingRule:
     cluster: str | None = None
     id: str = ""
 
-    def covers(self, cluster: str, topic: str, role: Role) -> bool:
-        return (
-            self.cluster in (None, cluster)
-            and topic.startswith(self.topic_prefix)
-            and not role.covers(self.visible_from)
-        )
+    def counts_for(self, cluster: str, role: Role) -> bool:
+        return self.cluster in (None, cluster) and not role.covers(self.visible_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,23 @@ class Mask:
             return MASKED.encode()
 
     def header(self, name: str, value: bytes | None) -> bytes | None:
-        return MASKED.encode() if name.casefold() in self.headers and value is not None else value
+        if value is None:
+            return None
+        if name.casefold() in self.headers:
+            return MASKED.encode()
+        return self.error(value.decode("utf-8", "replace")).encode() if self and name == ERROR else value
+
+    def error(self, text: str) -> str:
+        """What failed with a message, without what may be quoted of it."""
+        if not self or not text:
+            return text
+        return masked_error(text)
+
+
+def masked_error(text: str) -> str:
+    """The type of an error, if it has one."""
+    found = error_type(text)
+    return MASKED if found is None else f"{found}: {MASKED}"
 
 
 class MaskingRules:
@@ -132,23 +147,32 @@ class MaskingRules:
     async def limit(self, cluster: str, role: Role) -> bool:
         """Whether any rule of the cluster counts for a role: then it does not see all that messages have."""
         await self._freshen()
-        return any(rule.cluster in (None, cluster) and not role.covers(rule.visible_from) for rule in self._rules)
+        return any(rule.counts_for(cluster, role) for rule in self._rules)
 
     async def mask(self, cluster: str, topics: Iterable[str], role: Role) -> Mask:
         """What a role does not see of messages that are in, or come from, these topics."""
+        return (await self.masks(cluster, role))(topics)
+
+    async def masks(self, cluster: str, role: Role) -> Callable[[Iterable[str]], Mask]:
+        """The same for any topics, as the rules are now."""
         await self._freshen()
-        names = list(topics)
-        rules = [rule for rule in self._rules if any(rule.covers(cluster, name, role) for name in names)]
-        return Mask(
-            hides_messages=any(rule.part is MaskedPart.MESSAGES for rule in rules),
-            hides_key=any(rule.part is MaskedPart.KEY for rule in rules),
-            headers=frozenset(rule.path.casefold() for rule in rules if rule.part is MaskedPart.HEADER),
-            paths=tuple(JsonPath.parse(rule.path) for rule in rules if rule.part is MaskedPart.JSON),
-        )
+        ours = [rule for rule in self._rules if rule.counts_for(cluster, role)]
+        return lambda topics: _mask_of(ours, list(topics))
 
     async def _freshen(self) -> None:
         if self._read_ms is None or self._clock.monotonic_ms() - self._read_ms > _FRESH_MS:
             await self.list()
+
+
+def _mask_of(rules: Sequence[MaskingRule], topics: Sequence[str]) -> Mask:
+    """Of rules that count, those for one of these topics."""
+    found = [rule for rule in rules if any(topic.startswith(rule.topic_prefix) for topic in topics)]
+    return Mask(
+        hides_messages=any(rule.part is MaskedPart.MESSAGES for rule in found),
+        hides_key=any(rule.part is MaskedPart.KEY for rule in found),
+        headers=frozenset(rule.path.casefold() for rule in found if rule.part is MaskedPart.HEADER),
+        paths=tuple(JsonPath.parse(rule.path) for rule in found if rule.part is MaskedPart.JSON),
+    )
 
 
 def _check(rule: MaskingRule) -> None:

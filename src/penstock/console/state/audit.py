@@ -282,7 +282,7 @@ def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclass_fields(value)}
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclass_fields(value) if field.repr}
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, TopicPartition):
