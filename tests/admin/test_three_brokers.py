@@ -70,16 +70,19 @@ def test_a_topic_is_created_when_every_broker_knows_it(zookeeper: ZooKeeperProce
         processes.Cluster(tmp_path / "brokers", f"{zookeeper.address}/known", settings=settings, gates=True) as three,
         ThreadPoolExecutor(1) as threads,
     ):
-        three.cut_off_from_tree(3)
+        # The controller is asked to create the topic.
+        controller = three.controller()
+        late = next(number for number in three.numbers if number != controller)
+        three.cut_off_from_tree(late)
         cluster = Cluster(three.kafka, timeout_s=2 * PATIENCE_S)
-        placed = NewTopic(name="orders", replica_assignment=[[1]])
-        creating = threads.submit(lambda: (cluster.topics.create([placed]), _knows(three, 3, "orders")))
-        until(lambda: _knows(three, 1, "orders"), "a broker knows of the topic")
+        placed = NewTopic(name="orders", replica_assignment=[[controller]])
+        creating = threads.submit(lambda: (cluster.topics.create([placed]), _knows(three, late, "orders")))
+        until(lambda: _knows(three, controller, "orders"), "the controller knows of the topic")
         done, _ = wait([creating], timeout=1)
         assert not done
         three.repair()
         created, is_known = creating.result(PATIENCE_S)
-    assert created["orders"].partitions[0].replicas == (1,) and is_known
+    assert created["orders"].partitions[0].replicas == (controller,) and is_known
 
 
 def _knows(three: processes.Cluster, id: int, topic: str) -> bool:

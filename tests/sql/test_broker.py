@@ -127,7 +127,11 @@ async def test_all_that_was_acknowledged_outlives_the_broker_and_its_folder(url:
 async def test_where_a_log_ends_is_asked_again_while_its_leader_is_still_making_it(
     url: str, sql_broker: NewSqlBroker
 ) -> None:
-    teller, leader = sql_broker(url, 1), sql_broker(url, 2, **{"limits.topic_wait_ms": 1})
+    teller = sql_broker(url, 1)
+    # It knows no other broker, so this one tells it who leads.
+    admin = AdminClient({"bootstrap.servers": teller.kafka})
+    admin.describe_cluster(request_timeout=PATIENCE_S).result()
+    leader = sql_broker(url, 2, **{"limits.topic_wait_ms": 1})
     database = await Database.open(DatabaseAddress.parse(url), connections=1)
     at = TopicPartition(TOPIC, 0)
     led = CreatableReplicaAssignment(partition_index=0, broker_ids=(2,))
@@ -144,7 +148,6 @@ async def test_where_a_log_ends_is_asked_again_while_its_leader_is_still_making_
             coming = Code.LEADER_NOT_AVAILABLE
             until(lambda: at_leader.metadata(TOPIC)["error_code"] == coming, "its leader is making the log")
             spec: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            admin = AdminClient({"bootstrap.servers": teller.kafka})
             looking = asyncio.ensure_future(asyncio.to_thread(list_offsets, admin, {at: spec}, PATIENCE_S))
             lookups = partial(leader.metric, "penstock_requests_total", api="ListOffsets")
             await asyncio.to_thread(until, lambda: lookups() >= 1, "the leader was asked")

@@ -18,7 +18,6 @@ from penstock.admin.connection import AdminConnection, Deadline
 from penstock.admin.errors import AdminError, admin_error
 from penstock.admin.offsets import OffsetOperations
 from penstock.admin.results import Page, Results
-from penstock.admin.topic_propagation import is_known_everywhere
 from penstock.errors import Code
 from penstock.ids import TopicPartition
 
@@ -205,6 +204,9 @@ class TopicOperations:
 
     def _visible(self, names: Iterable[str], deadline: Deadline) -> Results[str, TopicDescription]:
         """Topics that exist, as soon as every broker knows them: whichever is asked for them next."""
+        # It brings the protocol's messages with it, which the many who create nothing do without.
+        from penstock.admin.topic_propagation import is_known_everywhere
+
         wanted = list(names)
         while wanted:
             found = self._described(wanted, deadline)
